@@ -1,0 +1,84 @@
+"""The Python side of the commands: train and fine-tune, with your own models and tasks as arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from rayctsl.config import Config, FinetuneConfig
+from rayctsl.data.library import Dataset, open_dataset
+from rayctsl.learning.finetune import FinetuneResult
+from rayctsl.learning.finetune import finetune as run_finetune
+from rayctsl.learning.run_folder import RunFolder
+from rayctsl.learning.tasks import ImageTask, ModelBuilder, Task
+from rayctsl.learning.training import Problem
+from rayctsl.methods import build_method
+from rayctsl.models import build_model
+from rayctsl.registry import Initialization, open_initialization
+
+
+def train(
+    config: Config,
+    *,
+    model: ModelBuilder | None = None,
+    tasks: Mapping[str, Task | Dataset] | None = None,
+    run_dir: str | Path | None = None,
+    address: str | None = None,
+) -> Initialization:
+    """Meta-train on Ray and return the saved initialization.
+
+    Args:
+        model: your own model, as a function from the number of classes to a module with a named head.
+        tasks: your own datasets (or tasks) by name, in place of the config's.
+        address: None starts Ray here, "auto" joins the running cluster.
+    """
+    from rayctsl.cluster.loop import run_on_ray
+
+    own = None
+    if tasks is not None:
+        held_out = build_method(config.method, config.seed).needs_held_out
+        own = {
+            name: ImageTask(task, config, needs_held_out=held_out, model=model) if isinstance(task, Dataset) else task
+            for name, task in tasks.items()
+        }
+        config = config.model_copy(update={"data": config.data.model_copy(update={"tasks": tuple(own)})})
+    base = run_dir or f"runs/{config.method.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    folder = RunFolder.create(str(base), config)
+    return run_on_ray(config, folder, Problem.of(config, model, own), address)
+
+
+def finetune(
+    initialization: str | Path | Initialization | None,
+    dataset: str | Dataset,
+    *,
+    config: FinetuneConfig | None = None,
+    model: ModelBuilder | None = None,
+    model_options: Mapping[str, Any] | None = None,
+    data_root: str | None = None,
+    storage: str | None = None,
+    on_point: Callable[..., None] | None = None,
+) -> FinetuneResult:
+    """Fine-tune an initialization (None: random weights) on a dataset, several seeds, mean and 95 % interval.
+
+    Args:
+        model: builds your own model from the number of classes.
+        model_options: name, width, activation for random weights; an initialization's card says its own.
+    """
+    target = open_dataset(dataset, data_root) if isinstance(dataset, str) else dataset
+    phi, name, options = None, "none", dict(model_options or {"name": "resnet20"})
+    if initialization is not None:
+        opened = initialization
+        if not isinstance(opened, Initialization):
+            opened = open_initialization(opened, storage)
+        phi, name, options = opened.phi(), opened.id, {**opened.card["model"], "weights": None}
+
+    def build(num_classes: int, seed: int) -> nn.Module:
+        if model is not None:
+            return model(num_classes)
+        return build_model(options["name"], num_classes, seed=seed, **{k: v for k, v in options.items() if k != "name"})
+
+    return run_finetune(target, build, config or FinetuneConfig(), phi=phi, initialization=name, on_point=on_point)

@@ -1,0 +1,234 @@
+"""The actors of a run, as Ray's state API shows them: one `MetaLearner` and W `TaskLearner`s.
+
+Both run the same loop (`learning.loop.run_steps`), a chunk of inner steps per call: a task learner with the tasks it
+hosts, the meta-learner with none. Contributions are exchanged inside the chunk, without the driver.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from torch import Tensor
+
+from rayctsl.cluster.transport import AcrossNodes, Mailbox, NodeExchange, NodePlan, Travelling, remove_segment
+from rayctsl.learning.group import TaskGroup
+from rayctsl.learning.loop import keep_here, run_steps
+from rayctsl.learning.meta_learner import MetaLearner as Meta
+from rayctsl.learning.task_learner import TaskLearner as Learner
+from rayctsl.learning.training import Problem
+from rayctsl.methods import build_method
+
+MEASURED_STEPS = 2
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an actor lives."""
+
+    node: str
+    address: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class Membership:
+    """An actor's part in one generation of the group: shared memory in the node, a collective between nodes, or mail.
+
+    Everything absent means that this process is alone and exchanges with nobody.
+    """
+
+    rank: int
+    generation: str
+    node_plan: NodePlan | None = None
+    across: tuple[str, tuple[str, int], int, int] | None = None  # backend, store address, rank, world
+    mailbox: Any = None  # the meta-learner's handle; for itself the number of learners
+
+
+@dataclass
+class Part:
+    """One actor's share of a chunk."""
+
+    losses: np.ndarray  # [steps, own tasks]
+    delta_norms: np.ndarray
+    counts: np.ndarray
+    busy_seconds: float
+    stall_seconds: float
+    bytes_sent: int
+    rss_bytes: int
+
+
+class Worker:
+    """What both kinds of actor do."""
+
+    def __init__(self, problem: Problem, threads: int):
+        torch.set_num_threads(threads)
+        self.problem, self.config = problem, problem.config
+        self.method = build_method(self.config.method, self.config.seed)
+        self.device = "cuda" if torch.cuda.is_available() and ray.get_gpu_ids() else "cpu"
+        self.group: TaskGroup | None = None
+        self.meta: Meta | None = None
+        self.exchange: NodeExchange | None = None
+        self.across: AcrossNodes | None = None
+        self.mailbox: Mailbox | None = None
+        self.travelling: Travelling | None = None
+        self._segment: str | None = None
+
+    def place(self) -> Place:
+        context = ray.get_runtime_context()
+        return Place(context.get_node_id(), ray.util.get_node_ip_address(), os.getpid())
+
+    def host(self, names: tuple[str, ...]) -> None:
+        """Build the learners of these tasks anew, so that nothing of an earlier life remains."""
+        tasks = [self.problem.build_task(name, self.device) for name in names]
+        self.group = TaskGroup(tasks, self.config, self.method)
+
+    def begin(self, meta_state: dict[str, Tensor], states: dict[str, Any] | None) -> int:
+        """Start from phi_0 (no task states) or from a snapshot; returns the size of the vectors to exchange."""
+        assert self.group is not None
+        self.meta = Meta(self.config, self.method, meta_state["phi"].to(self.device))
+        if states is not None:
+            self.meta.load_state(meta_state)
+            self.group.load_states(states)
+        return len(self.meta.phi) + 1
+
+    def join(self, membership: Membership) -> None:
+        """Connect with the other processes of this generation."""
+        self.leave()
+        self._segment = membership.node_plan.segment if membership.node_plan else None
+        timeout = self.config.topology.timeout_seconds
+        in_background = self.method.shift_delay > 0
+        if membership.across is not None:
+            backend, store, rank, world = membership.across
+            self.across = AcrossNodes(backend, store, membership.generation, rank, world, timeout)
+        blocking: Callable[[Tensor], Tensor] | None = self.across
+        if membership.node_plan is not None:
+            assert self.meta is not None
+            self.exchange = NodeExchange(membership.node_plan, self.meta.phi.dtype, timeout, self.across)
+            blocking = self.exchange
+        elif membership.mailbox is not None:
+            blocking = self._mail(membership, timeout)
+        self.travelling = Travelling(blocking, in_background) if blocking is not None else None
+
+    def _mail(self, membership: Membership, timeout: float) -> Callable[[Tensor], Tensor]:
+        if isinstance(membership.mailbox, int):
+            mailbox = self.mailbox = Mailbox(membership.mailbox, timeout)
+            return lambda vector: mailbox.hand_in(membership.mailbox, None)
+        meta_learner = membership.mailbox
+
+        def send(vector: Tensor) -> Tensor:
+            total = ray.get(meta_learner.hand_in.remote(membership.rank, vector.cpu().numpy()))
+            return torch.tensor(total, device=vector.device)
+
+        return send
+
+    def leave(self) -> None:
+        """Give up the connections of the last generation."""
+        for connection in (self.travelling, self.exchange, self.across):
+            if connection is not None:
+                connection.close()
+        self.exchange = self.across = self.mailbox = self.travelling = None
+        self.forget_segment()
+
+    def forget_segment(self) -> None:
+        """Remove the shared memory's file; everyone has it mapped by now, or nobody ever will."""
+        if self._segment:
+            remove_segment(self._segment)
+
+    @ray.method(concurrency_group="control")
+    def abort(self) -> None:
+        """Wake this process if it waits for peers that will not come."""
+        if self.exchange is not None:
+            self.exchange.aborted.set()
+        if self.mailbox is not None:
+            self.mailbox.abort()
+
+    def run(self, start: int, stop: int) -> Part:
+        """Inner steps start .. stop - 1."""
+        assert self.group is not None
+        assert self.meta is not None
+        waited, sent = self._waited(), self.travelling.bytes_sent if self.travelling else 0
+        exchange = self.travelling or keep_here
+        records = run_steps(start, stop, self.config.inner_steps, self.method, self.group, self.meta, exchange)
+        return Part(
+            losses=np.stack([record.losses for record in records]),
+            delta_norms=np.array([record.delta_norm for record in records]),
+            counts=self.group.counts(),
+            busy_seconds=sum(self.group.take_seconds().values()),
+            stall_seconds=self._waited() - waited,
+            bytes_sent=(self.travelling.bytes_sent - sent) if self.travelling else 0,
+            rss_bytes=resident_bytes(),
+        )
+
+    def _waited(self) -> float:
+        return self.exchange.wait_seconds if self.exchange else 0.0
+
+    def capture_meta(self) -> dict[str, Tensor]:
+        assert self.meta is not None
+        return {name: value.detach().cpu().clone() for name, value in self.meta.state().items()}
+
+
+@ray.remote(concurrency_groups={"control": 1}, max_restarts=0)
+class TaskLearner(Worker):
+    """Hosts one or more tasks."""
+
+    def measure(self, names: tuple[str, ...]) -> dict[str, float]:
+        """Seconds per inner step of each task, on learners that are thrown away."""
+        costs = {}
+        for name in names:
+            learner = Learner(self.problem.build_task(name, self.device), self.config)
+            learner.compute_gradient(0)
+            started = time.perf_counter()
+            for index in range(MEASURED_STEPS):
+                learner.compute_gradient(index)
+                learner.apply_gradient()
+            costs[name] = (time.perf_counter() - started) / MEASURED_STEPS
+        return costs
+
+    def first_phi(self) -> Tensor:
+        """The backbone that every learner starts from."""
+        assert self.group is not None
+        return next(iter(self.group.learners.values())).theta.detach().cpu().clone()
+
+    def capture_tasks(self) -> dict[str, dict[str, Tensor]]:
+        assert self.group is not None
+        return self.group.states()
+
+    def name_phi(self, phi: Tensor) -> dict[str, Tensor]:
+        assert self.group is not None
+        return next(iter(self.group.learners.values())).flat.name_backbone(phi.to(self.device))
+
+
+@ray.remote(concurrency_groups={"control": 1, "mail": 256}, max_restarts=0)
+class MetaLearner(Worker):
+    """Holds the authoritative phi and the outer optimizer; a rank of the group that hosts no tasks."""
+
+    def open_store(self) -> tuple[str, int]:
+        """A rendezvous for torch.distributed that does not die with a learner."""
+        from torch import distributed
+
+        address = ray.util.get_node_ip_address()
+        self._store = distributed.TCPStore(address, 0, is_master=True, wait_for_workers=False)
+        return address, self._store.port
+
+    @ray.method(concurrency_group="mail")
+    def hand_in(self, rank: int, vector: np.ndarray) -> np.ndarray:
+        assert self.mailbox is not None
+        return self.mailbox.hand_in(rank, torch.tensor(vector)).numpy()
+
+    def follow(self, meta_state: dict[str, Tensor]) -> None:
+        """Take over the state of a learner's replica (where this process is no rank: one learner, or NCCL)."""
+        assert self.meta is not None
+        self.meta.load_state(meta_state)
+
+
+def resident_bytes() -> int:
+    """This process's resident memory."""
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

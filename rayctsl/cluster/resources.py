@@ -1,0 +1,80 @@
+"""Connecting to Ray, and reserving what a run needs in one placement group, or saying at once what is missing."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+
+from rayctsl.config import TopologyConfig
+
+PLACEMENT_SECONDS = 20.0  # Ray takes a moment to place even what fits
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """Join a running cluster (`auto`, `ray://…`, `host:port`) or start one here (None, `local`) for a while."""
+    if ray.is_initialized():
+        yield
+        return
+    # Ray lowers its workers' priority by default; here they do the main work of the machine.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # After a fault nobody asks for the survivors' results; what went wrong is said once, by us.
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
+    options: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": True}
+    try:
+        if address in (None, "local"):
+            ray.init(address="local", include_dashboard=False, **options)
+        else:
+            ray.init(address=address, **options)
+    except ConnectionError as error:
+        hint = "start one with 'ray start --head', or leave out --address"
+        raise ValueError(f"no Ray cluster answers at {address!r} ({_first_line(error)}); {hint}") from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def choose_num_learners(topology: TopologyConfig, num_tasks: int) -> int:
+    """The config's number, or as many learners as the cluster's CPUs or GPUs can run at once."""
+    if topology.workers is not None:
+        if topology.workers > num_tasks:
+            raise ValueError(f"{topology.workers} workers for {num_tasks} tasks: at least one would be idle")
+        return topology.workers
+    total = ray.cluster_resources()
+    limits = [
+        total.get(name, 0) // each
+        for name, each in (("CPU", topology.cpus_per_learner), ("GPU", topology.gpus_per_learner))
+        if each > 0
+    ]
+    return max(1, min([num_tasks, *(int(limit) for limit in limits)]))
+
+
+def reserve(topology: TopologyConfig, num_learners: int) -> PlacementGroup:
+    """A bundle per learner, packed onto as few nodes as possible. A cluster that is too small is refused at once."""
+    wanted = {"CPU": topology.cpus_per_learner, "GPU": topology.gpus_per_learner}
+    bundle = {name: amount for name, amount in wanted.items() if amount > 0} or {"CPU": 0.001}
+    total = ray.cluster_resources()
+    fits = all(total.get(name, 0) + 1e-6 >= each * num_learners for name, each in bundle.items())
+    if fits or topology.wait_seconds:
+        group = placement_group([bundle] * num_learners, strategy="PACK")
+        if group.wait(timeout_seconds=max(topology.wait_seconds, PLACEMENT_SECONDS)):
+            return group
+        remove_placement_group(group)
+    free = ray.available_resources()
+    asked = ", ".join(
+        f"{each * num_learners:g} {name} asked for, {free.get(name, 0):g} free of {total.get(name, 0):g}"
+        for name, each in bundle.items()
+    )
+    raise ValueError(f"the cluster is too small for {num_learners} learners: {asked}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,162 @@
+"""Encoded images to uint8 squares: decoded, converted and resized with antialiasing in a pool of processes.
+
+Sources yield `Picture`s in whatever order their archive has; `decode_into` puts each at its row of its split.
+Images that cannot be read are collected and refused together, by name.
+"""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import signal
+import struct
+import threading
+import warnings
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from rayctsl.data.progress import Progress
+from rayctsl.data.raw import Picture
+
+CHUNK = 64  # pictures handed to a process at once
+MAX_PIXELS = 100_000_000
+NAMED_AT_MOST = 10
+UNREADABLE = (  # what Pillow's decoders raise over foreign bytes
+    *(OSError, ValueError, SyntaxError, EOFError, MemoryError, TypeError, LookupError, ArithmeticError),
+    *(struct.error, zlib.error, Image.DecompressionBombError),
+)
+GREY_MODES = ("1", "L", "LA", "I;16", "I;16B", "I;16L")
+
+
+def decode(content: bytes | Path | np.ndarray, size: tuple[int, int], channels: int) -> np.ndarray:
+    """One image as uint8 [height, width, channels], the whole picture squeezed into `size`."""
+    height, width = size
+    mode = "L" if channels == 1 else "RGB"
+    if isinstance(content, np.ndarray):
+        content = content[..., 0] if content.ndim == 3 and content.shape[2] == 1 else content
+        image = Image.fromarray(np.ascontiguousarray(content))
+    else:
+        image = Image.open(io.BytesIO(content) if isinstance(content, bytes) else content)
+    with image:
+        if image.width * image.height > MAX_PIXELS:
+            raise ValueError(f"{image.width} x {image.height} pixels are too many")
+        plain = _eight_bits(image).convert(mode)
+        if plain.size != (width, height):
+            plain = plain.resize((width, height), Image.Resampling.BILINEAR)
+        return np.asarray(plain, np.uint8).reshape(height, width, channels)
+
+
+def is_grey(content: bytes | Path) -> bool:
+    """Whether an encoded image has no colour channels; only its header is read."""
+    try:
+        with Image.open(io.BytesIO(content) if isinstance(content, bytes) else content) as image:
+            return image.mode in GREY_MODES
+    except UNREADABLE:
+        return True  # unreadable: says nothing, and is refused by name when it is decoded
+
+
+def decode_into(
+    arrays: Mapping[str, np.ndarray], pictures: Iterable[Picture], title: str, workers: int | None = None
+) -> None:
+    """Decode every picture into its row of its split's array [N, H, W, C]; refuse unreadable ones by name.
+
+    Args:
+        workers: processes; default one per available core, 1 decodes in this process.
+    """
+    damaged: list[str] = []
+    with Progress(title, sum(len(array) for array in arrays.values()), "image") as progress:
+        encoded = _copy_finished(pictures, arrays, progress)
+        for rows, images, errors in _decoded_chunks(encoded, arrays, workers or len(os.sched_getaffinity(0))):
+            for (split, row), image in zip(rows, images, strict=True):
+                arrays[split][row] = image
+            damaged += errors
+            progress.add(len(rows) + len(errors))
+    if damaged:
+        more = f" and {len(damaged) - NAMED_AT_MOST} more" if len(damaged) > NAMED_AT_MOST else ""
+        what = "1 image" if len(damaged) == 1 else f"{len(damaged)} images"
+        raise ValueError(f"{title}: {what} cannot be read: {', '.join(damaged[:NAMED_AT_MOST])}{more}")
+
+
+def _copy_finished(
+    pictures: Iterable[Picture], arrays: Mapping[str, np.ndarray], progress: Progress
+) -> Iterator[Picture]:
+    """Put arrays of the right shape straight into their rows; pass on what needs work."""
+    for picture in pictures:
+        if isinstance(picture.content, np.ndarray) and picture.content.shape == arrays[picture.split].shape[1:]:
+            arrays[picture.split][picture.row] = picture.content
+            progress.add(1)
+        else:
+            yield picture
+
+
+Decoded = tuple[list[tuple[str, int]], list[np.ndarray], list[str]]
+
+
+def _decoded_chunks(pictures: Iterable[Picture], arrays: Mapping[str, np.ndarray], workers: int) -> Iterator[Decoded]:
+    shapes = {split: array.shape[1:] for split, array in arrays.items()}
+    stream = iter(pictures)
+    if workers <= 1:
+        while chunk := list(islice(stream, CHUNK)):
+            yield _decode_chunk(chunk, shapes)
+        return
+    # Spawned, not forked: the caller may have threads (torch, Ray) that a fork would break.
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_start_worker)
+    try:
+        waiting: set[Future[Decoded]] = set()
+        while True:
+            # A bounded number of chunks in flight: archives are larger than memory.
+            while len(waiting) < 3 * workers and (chunk := list(islice(stream, CHUNK))):
+                waiting.add(pool.submit(_decode_chunk, chunk, shapes))
+            if not waiting:
+                return
+            finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in finished:
+                yield future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _decode_chunk(chunk: list[Picture], shapes: Mapping[str, tuple[int, ...]]) -> Decoded:
+    rows, images, errors = [], [], []
+    for picture in chunk:
+        height, width, channels = shapes[picture.split]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # odd metadata in old photographs
+                image = decode(picture.content, (height, width), channels)
+        except UNREADABLE as error:
+            # Pillow names the buffer in its message, which says nothing.
+            reason = " ".join(str(error).split()).split(" <_io.")[0] or type(error).__name__
+            errors.append(f"{picture.name} ({reason})")
+            continue
+        rows.append((picture.split, picture.row))
+        images.append(image)
+    return rows, images, errors
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise ValueError("32-bit pixels are not supported")
+    return image
+
+
+def _start_worker() -> None:
+    """Leave Ctrl-C to the parent, and do not outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def die_with_parent() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=die_with_parent, daemon=True).start()

@@ -1,0 +1,94 @@
+"""Datasets by name: how `cub` or `cub@224` becomes two opened splits.
+
+A data root holds one folder per dataset, `<root>/<name>/train.arrow` and `test.arrow`; `<name>@<size>` holds the same
+images at another size than the catalog's. Embedded datasets are made on first use.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from rayctsl.data.catalog import CATALOG, Reference, closest_name, parse_reference
+from rayctsl.data.roots import LocalRoot, RemoteRoot, cache_folder, open_root
+from rayctsl.data.store import Split, open_split
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The two splits of one dataset."""
+
+    name: str
+    train: Split
+    test: Split
+
+    @property
+    def num_classes(self) -> int:
+        return self.train.info.num_classes
+
+
+def data_root(root: str | None = None) -> str:
+    """The data root asked for, else RAYCTSL_DATA, else the user's cache."""
+    return root or os.environ.get("RAYCTSL_DATA") or str(Path.home() / ".cache" / "rayctsl" / "data")
+
+
+def open_dataset(name: str, root: str | None = None) -> Dataset:
+    """Open both splits of a prepared dataset; embedded datasets are made on first use.
+
+    Args:
+        name: `cub` at the size of the catalog, or `cub@224`.
+    """
+    reference = parse_reference(name)
+    place = open_root(data_root(root))
+    folder = _find(reference, place)
+    if folder is None:
+        raise ValueError(_why_missing(reference, place))
+    dataset = Dataset(name, open_split(folder / "train.arrow"), open_split(folder / "test.arrow"))
+    height = dataset.train.info.shape[0]
+    if reference.size is not None and height != reference.size:
+        raise ValueError(f"{name} is not prepared: {folder} holds {reference.name} at {height} pixels")
+    return dataset
+
+
+def embedded_names() -> list[str]:
+    from rayctsl.data.embedded import EMBEDDED
+
+    return list(EMBEDDED)
+
+
+def known_names(place: LocalRoot | RemoteRoot) -> list[str]:
+    """Everything that can be opened or prepared: catalog, embedded, and what the root holds."""
+    return sorted({*CATALOG, *embedded_names(), *place.names()})
+
+
+def _find(reference: Reference, place: LocalRoot | RemoteRoot) -> Path | None:
+    if reference.name in embedded_names():
+        return _embedded(reference.name, place)
+    folder = place.fetch(reference.folder)
+    if folder is None and reference.size is not None:
+        folder = place.fetch(reference.name)  # imported data has a size of its own, which may be the one asked for
+    return folder
+
+
+def _embedded(name: str, place: LocalRoot | RemoteRoot) -> Path:
+    from rayctsl.data.embedded import make_dataset
+    from rayctsl.data.embedded.suite import SOURCE
+
+    def is_current(folder: Path) -> bool:
+        return open_split(folder / "train.arrow").info.source == SOURCE
+
+    # Cheaper to make than to copy: every node makes its own when the root is remote.
+    local = place if isinstance(place, LocalRoot) else LocalRoot(cache_folder() / "embedded")
+    found = local.fetch(name)
+    if found is not None and is_current(found):
+        return found
+    return local.publish(name, lambda folder: make_dataset(name, folder), keep=is_current)
+
+
+def _why_missing(reference: Reference, place: LocalRoot | RemoteRoot) -> str:
+    if reference.name in CATALOG:
+        return f"dataset '{reference}' is known but not prepared: run python -m rayctsl.data prepare {reference}"
+    guess = closest_name(reference.name, known_names(place))
+    hint = f"did you mean '{guess}'?" if guess else "python -m rayctsl.data list shows all"
+    return f"dataset '{reference.name}' is unknown; {hint}"

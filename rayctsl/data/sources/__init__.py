@@ -1,0 +1,34 @@
+"""Publishers' files to `RawDataset`, one file per origin. `read_source` downloads what is missing, then reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rayctsl.data.entries import Entry
+from rayctsl.data.raw import RawDataset
+from rayctsl.data.sources import cub, imagenet, quickdraw, stanford_dogs, tiny_imagenet, torchvision_sets
+from rayctsl.data.sources.download import fetch_files
+
+Reader = Callable[[Entry, Path, Path], RawDataset]  # entry, folder of the files, empty scratch folder
+
+READERS: dict[str, Reader] = {
+    "tiny_imagenet": tiny_imagenet.read,
+    "cub": cub.read,
+    "stanford_dogs": stanford_dogs.read,
+    "quickdraw": quickdraw.read,
+    "imagenet": imagenet.read,
+    **dict.fromkeys(torchvision_sets.CLASSES, torchvision_sets.read),
+}
+
+
+def read_source(entry: Entry, folder: Path, scratch: Path) -> RawDataset:
+    """Everything of one dataset, its images not yet decoded.
+
+    Args:
+        folder: where the publisher's files are, or are downloaded to.
+        scratch: for unpacked files; the caller removes it after the last picture was taken.
+    """
+    if not (entry.origin == "imagenet" and imagenet.is_unpacked(folder)):
+        fetch_files(entry, folder)
+    return READERS[entry.origin](entry, folder, scratch)

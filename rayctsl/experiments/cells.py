@@ -1,0 +1,108 @@
+"""An experiment's cells: independent pieces of work, each with a file of its own.
+
+Finished cells are kept, so an experiment that was stopped goes on where it was. Cells run in parallel on Ray, or one
+after another in this process.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rayctsl.experiments.output import Output
+from rayctsl.learning.progress import Progress
+
+Compute = Callable[[dict[str, Any]], Any]  # a cell's arguments -> its result; importable, both sides JSON
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A name for the file, and everything that the result is a function of.
+
+    Example: Cell("relu-alpha0.01-draw3", {"activation": "relu", "alpha": 0.01, "draw": 3})
+    """
+
+    name: str
+    arguments: dict[str, Any]
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    compute: Compute,
+    out: Output,
+    *,
+    label: str,
+    command: Callable[[Cell], str],
+    address: str | None = None,
+    gpus: float = 0,
+    only: str | None = None,
+) -> dict[str, Any]:
+    """Compute the cells that the folder lacks; returns every finished cell's result by name.
+
+    Args:
+        command: the line that computes one cell again, for the cell's file and the log.
+        address: of Ray (`auto`, `ray://…`, `local` or nothing to start it here); `none` does without Ray.
+        gpus: what each cell reserves, on Ray.
+        only: compute this cell alone, finished or not.
+    """
+    if only is not None and only not in [cell.name for cell in cells]:
+        raise ValueError(f"there is no cell {only!r}; the first is {cells[0].name!r}")
+    results = {cell.name: _kept(cell, out) for cell in cells}
+    missing = [cell for cell in cells if (results[cell.name] is None if only is None else cell.name == only)]
+    progress = Progress(len(cells), label, start=len(cells) - len(missing), unit="cell")
+    run = _here if address == "none" or len(missing) < 2 else _on_ray
+    for cell, result, seconds in run(missing, compute, address, gpus):
+        record = {"command": command(cell), "arguments": cell.arguments, "seconds": seconds, "result": result}
+        out.write_json(f"cells/{cell.name}", record)
+        results[cell.name] = result
+        progress.say(f"{cell.name}: {seconds:.1f} s  ({record['command']})")
+        progress.advance(1)
+    progress.close()
+    return {name: result for name, result in results.items() if result is not None}
+
+
+def _kept(cell: Cell, out: Output) -> Any:
+    """A finished cell's result; None when there is none, or it was computed from other arguments."""
+    try:
+        record = json.loads(out.storage.read(f"cells/{cell.name}.json"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    return record["result"] if record.get("arguments") == json.loads(json.dumps(cell.arguments)) else None
+
+
+def _timed(compute: Compute, arguments: dict[str, Any]) -> tuple[Any, float]:
+    started = time.perf_counter()
+    return compute(arguments), time.perf_counter() - started
+
+
+def _here(
+    cells: Sequence[Cell], compute: Compute, address: str | None, gpus: float
+) -> Iterator[tuple[Cell, Any, float]]:
+    for cell in cells:
+        yield cell, *_timed(compute, cell.arguments)
+
+
+def _on_ray(
+    cells: Sequence[Cell], compute: Compute, address: str | None, gpus: float
+) -> Iterator[tuple[Cell, Any, float]]:
+    import ray
+
+    from rayctsl.cluster.resources import connected
+
+    with connected(address):
+        task = ray.remote(num_cpus=1, num_gpus=gpus)(_timed)
+        running = {task.remote(compute, cell.arguments): cell for cell in cells}
+        try:
+            while running:
+                (done,), _ = ray.wait(list(running), num_returns=1)
+                try:
+                    result, seconds = ray.get(done)
+                except ray.exceptions.RayTaskError as error:
+                    raise error.cause if isinstance(error.cause, Exception) else error from None
+                yield running.pop(done), result, seconds
+        finally:
+            for reference in running:
+                ray.cancel(reference, force=True)

@@ -1,0 +1,78 @@
+"""A fine-tuned model as one safetensors file that says of itself how to use it: model, classes, image size, statistics.
+
+`save_finetuned` makes the bytes, `Finetuned.load` reads them back and predicts. Nothing here ever unpickles a file.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import nn
+
+from rayctsl.data.batches import Normalizer
+from rayctsl.data.store import SplitInfo
+from rayctsl.models import build_model
+
+FORMAT = "rayctsl-finetuned-1"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the file's metadata holds. Example: Facts({"name": "resnet8"}, "digits", ("zero", …), (28, 28, 1), …)"""
+
+    model: Mapping[str, Any]
+    dataset: str
+    class_names: tuple[str, ...]
+    shape: tuple[int, int, int]  # height, width, channels
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+def save_finetuned(module: nn.Module, model: Mapping[str, Any], info: SplitInfo) -> bytes:
+    """A module's complete state and the facts of the dataset's training split it was fine-tuned on."""
+    facts = Facts(dict(model), info.name, info.class_names, info.shape, info.mean, info.std)
+    state = {name: value.detach().cpu().contiguous().clone() for name, value in module.state_dict().items()}
+    return save(state, metadata={"format": "pt", "made_by": FORMAT, "facts": json.dumps(asdict(facts))})
+
+
+class Finetuned:
+    """A fine-tuned model, ready to classify."""
+
+    def __init__(self, module: nn.Module, facts: Facts):
+        self.module, self.facts = module.eval(), facts
+        statistics = SplitInfo(facts.dataset, "train", facts.shape, facts.class_names, mean=facts.mean, std=facts.std)
+        self._normalize = Normalizer(statistics)
+
+    @classmethod
+    def load(cls, data: bytes) -> Finetuned:
+        """Read what `save_finetuned` made; ValueError when it is anything else."""
+        try:
+            (size,) = struct.unpack_from("<Q", data)
+            metadata = json.loads(data[8 : 8 + size]).get("__metadata__", {})
+            if metadata.get("made_by") != FORMAT:
+                raise ValueError("it does not say that it is a fine-tuned model")
+            raw: dict[str, Any] = json.loads(metadata["facts"])
+            fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in raw.items()}
+            facts = Facts(**fields)
+            options = {**facts.model, "weights": None}
+            module = build_model(options.pop("name"), len(facts.class_names), seed=0, **options)
+            module.load_state_dict(load(data))
+        except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, struct.error, SafetensorError) as error:
+            raise ValueError(f"this is not a fine-tuned model's file: {' '.join(str(error).split())[:200]}") from None
+        return cls(module, facts)
+
+    @torch.no_grad()
+    def predict(self, image: np.ndarray) -> list[tuple[str, float]]:
+        """Class names with probabilities, likeliest first, of one uint8 image of the model's shape."""
+        # A copy: arrays of Pillow are read-only, which torch warns of.
+        scores = self.module(self._normalize(np.array(image)[None]))[0].softmax(0)
+        order = scores.argsort(descending=True).tolist()
+        return [(self.facts.class_names[index], float(scores[index])) for index in order]

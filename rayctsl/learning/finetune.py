@@ -1,0 +1,205 @@
+"""Meta-testing: ordinary training on a target dataset, from an initialization or from random weights.
+
+A `Finetuner` is one seed's training and can be stopped, saved and continued at any step; `finetune` runs several seeds
+and reports the mean accuracy with its 95 % interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rayctsl.config import FinetuneConfig
+from rayctsl.data.batches import Batches, Normalizer, batches_in_order, generator_for
+from rayctsl.data.library import Dataset
+from rayctsl.flat import FlatModule, build_optimizer, copy_state
+from rayctsl.models import find_head
+from rayctsl.registry import load_backbone
+from rayctsl.statistics import mean_and_interval
+
+EVALUATION_BATCH = 256
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One evaluation. Example: CurvePoint(step=100, loss=1.72, accuracy=0.41)"""
+
+    step: int
+    loss: float  # mean training loss since the last point
+    accuracy: float  # on the test split, 0..1
+
+
+@dataclass
+class FinetuneRun:
+    """One seed's result."""
+
+    seed: int
+    accuracy: float
+    curve: list[CurvePoint]
+
+
+@dataclass
+class FinetuneResult:
+    """Several seeds on one dataset: accuracies in percent."""
+
+    dataset: str
+    initialization: str
+    steps: int
+    train_size: int
+    accuracies: list[float]
+    mean: float
+    interval: float  # half width of the 95 % interval of the mean; NaN with one seed
+    runs: list[FinetuneRun] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Finetuner:
+    """Training of one module on one dataset with one seed."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        dataset: Dataset,
+        config: FinetuneConfig,
+        *,
+        seed: int,
+        phi: Mapping[str, Tensor] | None = None,
+        train_indices: np.ndarray | None = None,
+        test_indices: np.ndarray | None = None,
+        device: str = "cpu",
+    ):
+        self.config, self.dataset, self.device = config, dataset, device
+        self.module = module.to(device)
+        head_name = find_head(module)
+        if phi is not None:
+            load_backbone(self.module, phi, head_name)
+        self.flat = FlatModule(self.module, head_name)
+        self.optimizer = build_optimizer(config, self.flat.vector)
+        self.step = 0
+        self.curve: list[CurvePoint] = []
+        chosen = np.arange(len(dataset.train)) if train_indices is None else train_indices
+        self.train_indices = subsample(dataset, chosen, config.train_size, seed)
+        # Validation on a held-out part of the training split reads training images, a test the test split.
+        self.test_split = dataset.test if test_indices is None else dataset.train
+        self.test_indices = test_indices
+        self.batches = Batches(
+            dataset.train,
+            seed=seed,
+            name=f"finetune/{dataset.name}",
+            batch_size=config.batch_size,
+            crop_padding=config.crop_padding,
+            flip=config.flip,
+            indices=self.train_indices,
+            device=device,
+        )
+        self.normalize = Normalizer(dataset.train.info, device)
+        self._losses: list[float] = []
+
+    def run(self, steps: int | None = None, on_point: Callable[[CurvePoint], None] | None = None) -> None:
+        """Train on to step `steps` (default: the end), evaluating on the way."""
+        end = self.config.steps if steps is None else min(steps, self.config.steps)
+        every = self.config.evaluate_every or max(1, self.config.steps // 10)
+        while self.step < end:
+            self._losses.append(self._train_step())
+            self.step += 1
+            if self.step % every == 0 or self.step == self.config.steps:
+                point = CurvePoint(self.step, float(np.mean(self._losses)), self.evaluate())
+                self._losses.clear()
+                self.curve.append(point)
+                if on_point:
+                    on_point(point)
+
+    def learning_rate(self) -> float:
+        passed = sum(self.step >= share * self.config.steps for share in self.config.decay_at)
+        return self.config.alpha * self.config.decay**passed
+
+    def _train_step(self) -> float:
+        self.module.train()
+        images, labels = self.batches(self.step)
+        self.flat.grad.zero_()
+        loss = functional.cross_entropy(self.module(images), labels)
+        loss.backward()
+        direction = self.optimizer.direction(self.flat.vector, self.flat.grad)
+        self.flat.vector.add_(direction, alpha=-self.learning_rate())
+        return loss.item()
+
+    @torch.no_grad()
+    def evaluate(self) -> float:
+        """Accuracy on the test images."""
+        self.module.eval()
+        correct = total = 0
+        for images, labels in batches_in_order(self.test_split, self.normalize, EVALUATION_BATCH, self.test_indices):
+            correct += int((self.module(images).argmax(1) == labels).sum())
+            total += len(labels)
+        return correct / total
+
+    def state(self) -> dict[str, Tensor]:
+        """Copies of everything needed to continue, besides what the arguments say."""
+        state = {"vector": self.flat.vector, **{f"optimizer.{k}": v for k, v in self.optimizer.state.items()}}
+        state.update({f"buffer.{name}": value for name, value in self.flat.buffers().items()})
+        state = {name: value.detach().cpu().clone() for name, value in state.items()}
+        curve = [[point.step, point.loss, point.accuracy] for point in self.curve]
+        state["curve"] = torch.tensor(curve, dtype=torch.float64).reshape(-1, 3)
+        state["losses"] = torch.tensor(self._losses, dtype=torch.float64)
+        state["step"] = torch.tensor([self.step])
+        return state
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        live = {"vector": self.flat.vector, **{f"optimizer.{k}": v for k, v in self.optimizer.state.items()}}
+        live.update({f"buffer.{name}": value for name, value in self.flat.buffers().items()})
+        own = {"curve", "losses", "step"}
+        copy_state(live, {name: value for name, value in state.items() if name not in own})
+        self.curve = [CurvePoint(int(s), loss, accuracy) for s, loss, accuracy in state["curve"].tolist()]
+        self._losses = state["losses"].tolist()
+        self.step = int(state["step"].item())
+
+
+def subsample(dataset: Dataset, indices: np.ndarray, size: int | None, seed: int) -> np.ndarray:
+    """`size` of the training images, class by class in turn, so that small samples are balanced."""
+    if size is None or size >= len(indices):
+        return indices
+    order = generator_for(seed, dataset.name, "subsample").permutation(indices)
+    labels = dataset.train.labels[order]
+    rank = np.zeros(len(order), int)  # how many earlier images share an image's class
+    for label in np.unique(labels):
+        rank[labels == label] = np.arange((labels == label).sum())
+    return np.sort(order[np.argsort(rank, kind="stable")[:size]])
+
+
+def finetune(
+    dataset: Dataset,
+    build_module: Callable[[int, int], nn.Module],
+    config: FinetuneConfig,
+    *,
+    phi: Mapping[str, Tensor] | None = None,
+    initialization: str = "none",
+    on_point: Callable[[int, CurvePoint], None] | None = None,
+) -> FinetuneResult:
+    """Fine-tune `config.seeds` times and summarise.
+
+    Args:
+        build_module: (number of classes, seed) -> module with random weights.
+    """
+    runs = []
+    for seed in range(config.seeds):
+        tuner = Finetuner(build_module(dataset.num_classes, seed), dataset, config, seed=seed, phi=phi)
+        tuner.run(on_point=(lambda point, seed=seed: on_point(seed, point)) if on_point else None)  # type: ignore[misc]
+        runs.append(FinetuneRun(seed, tuner.curve[-1].accuracy, tuner.curve))
+    return summarise(dataset, runs, config, initialization, len(tuner.train_indices))
+
+
+def summarise(
+    dataset: Dataset, runs: list[FinetuneRun], config: FinetuneConfig, initialization: str, train_size: int
+) -> FinetuneResult:
+    """Mean and interval over the seeds' final accuracies."""
+    accuracies = [100 * run.accuracy for run in runs]
+    mean, interval = mean_and_interval(accuracies)
+    return FinetuneResult(dataset.name, initialization, config.steps, train_size, accuracies, mean, interval, runs)

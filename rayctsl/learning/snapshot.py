@@ -1,0 +1,84 @@
+"""Snapshots: the complete state of a run at one inner step, written so that a kill at any moment loses nothing.
+
+A snapshot is a folder `step-00001500/` with one safetensors file for the meta-learner, one per task, and a manifest
+with their checksums. The manifest is written last: without it, or when a checksum differs, the snapshot does not count
+and the one before it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from rayctsl.storage import Storage
+
+MANIFEST, VERSION = "manifest.json", 1
+
+
+@dataclass
+class RunState:
+    """Everything needed to continue a run after inner step number `step`.
+
+    Example: RunState(step=500, meta={"phi": ...}, tasks={"svhn": {"theta": ..., "head": ...}}, facts={"packing": ...})
+    """
+
+    step: int
+    meta: dict[str, Tensor]
+    tasks: dict[str, dict[str, Tensor]]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def write_snapshot(storage: Storage, state: RunState, keep: int = 3) -> str:
+    """Write one snapshot and delete all but the newest `keep`; returns its folder's name."""
+    folder = f"step-{state.step:09d}"
+    checksums = {}
+    for name, tensors in {"meta": state.meta, **{f"task-{n}": t for n, t in state.tasks.items()}}.items():
+        data = save({key: value.contiguous() for key, value in tensors.items()})
+        storage.write(f"{folder}/{name}.safetensors", data)
+        checksums[name] = hashlib.sha256(data).hexdigest()
+    manifest = {"version": VERSION, "step": state.step, "sha256": checksums, "facts": state.facts}
+    storage.write(f"{folder}/{MANIFEST}", json.dumps(manifest, indent=1).encode())
+    for old in snapshot_folders(storage)[:-keep]:
+        storage.delete_folder(old)
+    return folder
+
+
+def snapshot_folders(storage: Storage) -> list[str]:
+    """Snapshot folders, oldest first, complete or not."""
+    return [name for name in storage.names() if name.startswith("step-")]
+
+
+def read_snapshot(storage: Storage, folder: str) -> RunState:
+    """Read and verify one snapshot; ValueError says what is wrong with it."""
+    try:
+        manifest = json.loads(storage.read(f"{folder}/{MANIFEST}"))
+        assert manifest["version"] == VERSION, f"its format is version {manifest['version']}"
+        files: dict[str, dict[str, Tensor]] = {}
+        for name, checksum in manifest["sha256"].items():
+            data = storage.read(f"{folder}/{name}.safetensors")
+            assert hashlib.sha256(data).hexdigest() == checksum, f"{name}.safetensors is damaged"
+            files[name] = load(data)
+    except FileNotFoundError as error:
+        raise ValueError(f"snapshot {folder} is incomplete ({error})") from None
+    except (AssertionError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError, SafetensorError) as error:
+        raise ValueError(f"snapshot {folder} cannot be used: {error}") from None
+    meta = files.pop("meta")
+    tasks = {name.removeprefix("task-"): tensors for name, tensors in files.items()}
+    return RunState(manifest["step"], meta, tasks, manifest["facts"])
+
+
+def latest_snapshot(storage: Storage) -> tuple[RunState | None, list[str]]:
+    """The newest snapshot that is whole, and a sentence for every newer one that is not."""
+    complaints: list[str] = []
+    for folder in reversed(snapshot_folders(storage)):
+        try:
+            return read_snapshot(storage, folder), complaints
+        except ValueError as error:
+            complaints.append(str(error))
+    return None, complaints

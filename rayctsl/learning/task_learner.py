@@ -1,0 +1,108 @@
+"""One task's learner: its parameters, optimizer and place in the data.
+
+Methods drive it through the `Learner` protocol of `methods/base.py`; it knows nothing of other tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from rayctsl.config import Config
+from rayctsl.flat import FlatModule, build_optimizer, copy_state
+from rayctsl.learning.tasks import Task
+
+COUNTED = ("inner", "held_out", "hessian")  # gradients, counted apart
+
+
+class TaskLearner:
+    """theta (backbone) and head of one task, and the inner optimizer that moves them."""
+
+    def __init__(self, task: Task, config: Config):
+        self.task, self.config = task, config
+        self.module = task.build_module().train()
+        self.flat = FlatModule(self.module, task.head_name(self.module))
+        self.theta, self.theta_grad = self.flat.backbone, self.flat.backbone_grad
+        self.optimizer = build_optimizer(config.inner, self.flat.vector)
+        self.memory: dict[str, Tensor] = {}
+        self.counts = torch.zeros(len(COUNTED), dtype=torch.int64)
+        self._first_head = self.flat.head.clone()
+        self._first_buffers = {name: value.clone() for name, value in self.flat.buffers().items()}
+
+    def begin_trajectory(self, phi: Tensor) -> None:
+        """Back to phi; optimizer, head and batch-norm statistics by policy."""
+        self.theta.copy_(phi)
+        reset = self.config.reset
+        if reset.optimizer == "reset":
+            self.optimizer.reset()
+        if reset.head == "reset":
+            self.flat.head.copy_(self._first_head)
+        if reset.norm_stats == "reset":
+            copy_state(self.flat.buffers(), self._first_buffers)
+
+    def compute_gradient(self, index: int, *, head_only: bool = False) -> float:
+        """Leave the training gradient of batch `index` in `flat.grad`; returns the loss."""
+        self.flat.grad.zero_()
+        self.flat.freeze_backbone(head_only)
+        loss = self.task.loss(self.module, index)
+        loss.backward()
+        self.counts[0] += 1
+        return loss.item()
+
+    def apply_gradient(self, *, head_only: bool = False) -> None:
+        """One step of the inner optimizer along `flat.grad`."""
+        part = slice(self.flat.size if head_only else 0, None)
+        theta, grad = self.flat.vector[part], self.flat.grad[part]
+        theta.add_(self.optimizer.direction(theta, grad, part), alpha=-self.config.inner.alpha)
+
+    def held_out_gradient(self, index: int) -> Tensor:
+        """The backbone's gradient on a held-out batch, here and now."""
+        self.flat.grad.zero_()
+        self.flat.freeze_backbone(False)
+        self.task.loss(self.module, index, held_out=True).backward()
+        self.counts[1] += 1
+        return self.theta_grad.clone()
+
+    def training_loss(self, index: int) -> float:
+        """The loss of batch `index`, without a gradient."""
+        with torch.no_grad():
+            return self.task.loss(self.module, index).item()
+
+    def hessian(self, index: int) -> Callable[[Tensor], Tensor]:
+        """The map v -> H v with the backbone's Hessian of the training loss of batch `index`."""
+        self.flat.freeze_backbone(False)
+        parameters = self.flat.backbone_parameters
+        loss = self.task.loss(self.module, index)
+        # A parameter that enters linearly, or not at all, has zeros in its rows: hence materialize_grads.
+        gradient = torch.autograd.grad(loss, parameters, create_graph=True, materialize_grads=True)
+
+        def multiply(vector: Tensor) -> Tensor:
+            self.counts[2] += 1
+            named = self.flat.name_backbone(vector)
+            along = torch.stack([(g * v).sum() for g, v in zip(gradient, named.values(), strict=True)]).sum()
+            rows = torch.autograd.grad(along, parameters, retain_graph=True, materialize_grads=True)
+            return self.flat.flatten_backbone(dict(zip(named, rows, strict=True)))
+
+        return multiply
+
+    def adaptation_state(self) -> dict[str, Tensor]:
+        """Everything besides theta that inner steps change: head, optimizer, batch-norm statistics."""
+        state = {"head": self.flat.head}
+        state.update({f"optimizer.{name}": value for name, value in self.optimizer.state.items()})
+        state.update({f"buffer.{name}": value for name, value in self.flat.buffers().items()})
+        return state
+
+    def load_adaptation_state(self, state: dict[str, Tensor]) -> None:
+        copy_state(self.adaptation_state(), state)
+
+    def state(self) -> dict[str, Tensor]:
+        """Live references to the learner's complete state, for snapshots."""
+        memory = {f"memory.{name}": value for name, value in self.memory.items()}
+        return {"theta": self.theta, "counts": self.counts, **self.adaptation_state(), **memory}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        prefix = "memory."
+        self.memory = {k.removeprefix(prefix): v.clone() for k, v in state.items() if k.startswith(prefix)}
+        copy_state(self.state(), state)

@@ -1,0 +1,99 @@
+"""A task: something with a module to train and a loss for every step.
+
+`ImageTask` is a dataset with a model; the synthetic surfaces and tests bring tasks of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rayctsl.config import Config
+from rayctsl.data.batches import Batches, split_indices
+from rayctsl.data.library import Dataset, open_dataset
+from rayctsl.models import build_model, find_head
+
+ModelBuilder = Callable[[int], nn.Module]  # number of classes -> module
+
+
+class Task(Protocol):
+    """What the learners need of a task. The same seed must give every task the same backbone."""
+
+    name: str
+
+    def build_module(self) -> nn.Module: ...
+    def head_name(self, module: nn.Module) -> str | None: ...
+    def loss(self, module: nn.Module, index: int, *, held_out: bool = False) -> Tensor: ...
+
+
+class ImageTask:
+    """Classify one dataset's images; batch number `index` is a pure function of the seed."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        config: Config,
+        *,
+        needs_held_out: bool = False,
+        model: ModelBuilder | None = None,
+        device: torch.device | str = "cpu",
+    ):
+        self.name, self.dataset, self.config, self.device = dataset.name, dataset, config, device
+        self.model = model
+        self.channels_last = False
+        indices, held_out = None, None
+        if needs_held_out:
+            count = len(dataset.train)
+            indices, held_out = split_indices(count, config.data.held_out, config.seed, dataset.name)
+        self.training = self._batches(dataset.name, indices)
+        self.held_out = self._batches(f"{dataset.name}/held out", held_out) if needs_held_out else None
+
+    def _batches(self, name: str, indices: object) -> Batches:
+        data = self.config.data
+        return Batches(
+            self.dataset.train,
+            seed=self.config.seed,
+            name=name,
+            batch_size=data.batch_size,
+            crop_padding=data.crop_padding,
+            flip=data.flip,
+            indices=indices,  # type: ignore[arg-type]
+            device=self.device,
+            channels_last=self.channels_last,
+        )
+
+    def build_module(self) -> nn.Module:
+        build = self.model or model_builder(self.config)
+        return build(self.dataset.num_classes).to(self.device)
+
+    def head_name(self, module: nn.Module) -> str | None:
+        return find_head(module)
+
+    def loss(self, module: nn.Module, index: int, *, held_out: bool = False) -> Tensor:
+        source = self.held_out if held_out else self.training
+        assert source is not None, "this method must say that it needs held-out batches"
+        images, labels = source(index)
+        return functional.cross_entropy(module(images), labels)
+
+
+def model_builder(config: Config) -> ModelBuilder:
+    """The config's model as a function of the number of classes; the backbone depends on the seed alone."""
+    options = config.model.model_dump(exclude={"name"})
+    return lambda num_classes: build_model(config.model.name, num_classes, seed=config.seed, **options)
+
+
+def build_image_task(
+    name: str,
+    config: Config,
+    *,
+    needs_held_out: bool = False,
+    model: ModelBuilder | None = None,
+    device: torch.device | str = "cpu",
+) -> Task:
+    """Open a dataset by name and make it a task."""
+    dataset = open_dataset(name, config.data.root)
+    return ImageTask(dataset, config, needs_held_out=needs_held_out, model=model, device=device)

@@ -1,0 +1,53 @@
+"""Leap (Flennerhag et al., 2019): phi moves so that the tasks' paths across their loss surfaces get shorter."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rayctsl.config import LeapConfig
+from rayctsl.methods.base import Learner, Method, Step, remember
+
+
+class Leap(Method):
+    """The gradient of the path's length (or energy), pulled forward, with the Jacobians taken as the identity.
+
+    Reference: with gamma_i = (theta_i, f_i) and the end of every segment held fixed,
+    d/dphi sum_i |gamma_{i+1} - gamma_i|^p = -p sum_i |gamma_{i+1} - gamma_i|^{p-2} (dtheta_i + df_i grad f_i),
+    where p = 1 is the length and p = 2 the energy. The stabilizer uses -|df_i| in place of df_i.
+    A segment closes when the loss at its end is known, which is one inner step later.
+    """
+
+    def __init__(self, config: LeapConfig, seed: int = 0):
+        super().__init__(config, seed)
+        self.norm, self.loss, self.stabilizer = config.norm, config.loss, config.stabilizer
+
+    def inner_step(self, learner: Learner, phi: Tensor, step: Step) -> float:
+        loss = learner.compute_gradient(step.index)
+        if step.k == 1:
+            remember(learner, "pull").zero_()
+        else:
+            self._close_segment(learner, loss)
+        remember(learner, "theta").copy_(learner.theta)
+        remember(learner, "grad").copy_(learner.theta_grad)
+        learner.memory["loss"] = torch.tensor([loss], dtype=torch.float64)
+        learner.apply_gradient()
+        return loss
+
+    def contribution(self, learner: Learner, phi: Tensor, step: Step) -> Tensor:
+        # The last segment ends after the last step: its loss is one forward pass on the next batch.
+        self._close_segment(learner, learner.training_loss(step.index + 1) if self.loss else 0.0)
+        return remember(learner, "pull")
+
+    def _close_segment(self, learner: Learner, loss: float) -> None:
+        moved = learner.theta - remember(learner, "theta")
+        change = loss - learner.memory["loss"].item() if self.loss else 0.0
+        if self.stabilizer:
+            change = -abs(change)
+        pull = moved.add(remember(learner, "grad"), alpha=change)
+        if self.norm:
+            length = (moved.square().sum().item() + change**2) ** 0.5
+            pull.div_(max(length, 1e-12))
+        else:
+            pull.mul_(2)
+        remember(learner, "pull").add_(pull)

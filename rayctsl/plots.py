@@ -1,0 +1,82 @@
+"""The pictures of a run: loss curves and accuracy bars, drawn without a display."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
+
+import matplotlib
+import numpy as np
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot as plt
+
+from rayctsl.config import Config
+from rayctsl.learning.finetune import FinetuneResult
+
+INK, ACCENT, QUIET = "#1f2933", "#c2410c", "#8aa0b4"
+
+
+def plot_losses(rows: Sequence[Mapping[str, Any]], config: Config, target: IO[bytes] | str) -> None:
+    """Every task's loss (thin) and their mean (thick) against cumulative inner steps, averaged in up to 150 bins."""
+    names = [name for name in rows[0] if name.startswith("loss/")]
+    steps = np.array([row["inner_steps_total"] for row in rows], float)
+    bins = np.array_split(np.arange(len(rows)), min(len(rows), 150))
+
+    def binned(key: str) -> np.ndarray:
+        values = np.array([row[key] for row in rows], float)
+        return np.array([values[chosen].mean() for chosen in bins])
+
+    at = np.array([steps[chosen].mean() for chosen in bins])
+    figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
+    colours = matplotlib.colormaps["viridis"](np.linspace(0.05, 0.85, len(names)))
+    for name, colour in zip(names, colours, strict=True):
+        axes.plot(at, binned(name), color=colour, linewidth=1, alpha=0.7, label=name.removeprefix("loss/"))
+    axes.plot(at, binned("loss"), color=ACCENT, linewidth=2.4, label="task average")
+    method = config.method
+    axes.set_title(f"{method.name}, beta {method.beta:g}, K {config.inner_steps}, M {config.trajectories}", color=INK)
+    axes.set_xlabel("cumulative inner steps, all tasks")
+    axes.set_ylabel("training loss")
+    _finish(figure, axes, target)
+
+
+def plot_comparison(
+    accuracies: Mapping[str, Mapping[str, tuple[float, float]]], target: IO[bytes] | str, title: str = ""
+) -> None:
+    """Grouped bars with intervals: accuracies[initialization][dataset] = (mean, interval) in percent."""
+    datasets = list(next(iter(accuracies.values())))
+    figure, axes = plt.subplots(figsize=(max(6.5, 1.5 * len(datasets)), 4.2), layout="constrained")
+    width = 0.8 / len(accuracies)
+    shades = [QUIET, ACCENT, *matplotlib.colormaps["viridis"](np.linspace(0, 0.9, max(len(accuracies) - 2, 1)))]
+    for place, (name, cells) in enumerate(accuracies.items()):
+        at = np.arange(len(datasets)) + (place - (len(accuracies) - 1) / 2) * width
+        means = [cells[dataset][0] for dataset in datasets]
+        errors = [np.nan_to_num(cells[dataset][1]) for dataset in datasets]
+        bars = axes.bar(at, means, width * 0.92, yerr=errors, label=name, color=shades[place], capsize=3, ecolor=INK)
+        axes.bar_label(bars, fmt="%.0f", padding=2, fontsize=8, color=INK)
+    axes.set_xticks(range(len(datasets)), datasets)
+    axes.set_ylabel("test accuracy after fine-tuning, %")
+    axes.set_title(title, color=INK)
+    _finish(figure, axes, target)
+
+
+def plot_finetune(result: FinetuneResult, target: IO[bytes] | str) -> None:
+    """Test accuracy against fine-tuning steps: every seed (thin) and their mean (thick)."""
+    figure, axes = plt.subplots(figsize=(6.5, 4), layout="constrained")
+    steps = [point.step for point in result.runs[0].curve]
+    curves = np.array([[100 * point.accuracy for point in run.curve] for run in result.runs])
+    axes.plot(steps, curves.T, color=QUIET, linewidth=1)
+    axes.plot(steps, curves.mean(0), color=ACCENT, linewidth=2.4, label=f"mean of {len(curves)} seeds")
+    axes.set_title(f"{result.dataset} from {result.initialization}", color=INK)
+    axes.set_xlabel("fine-tuning steps")
+    axes.set_ylabel("test accuracy, %")
+    _finish(figure, axes, target)
+
+
+def _finish(figure: Any, axes: Any, target: IO[bytes] | str) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", alpha=0.25)
+    axes.legend(frameon=False, fontsize=8, ncols=2)
+    figure.savefig(target, dpi=130, format="png")
+    plt.close(figure)

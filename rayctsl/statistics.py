@@ -1,0 +1,18 @@
+"""The one statistic of every table: a mean with its 95 % confidence interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def mean_and_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and half width of the 95 % interval by Student's t; the width of a single value is NaN."""
+    from scipy.stats import t
+
+    data = np.asarray(values, float)
+    if len(data) < 2:
+        return float(data.mean()), float("nan")
+    half = t.ppf(0.975, len(data) - 1) * data.std(ddof=1) / np.sqrt(len(data))
+    return float(data.mean()), float(half)

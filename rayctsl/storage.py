@@ -1,0 +1,75 @@
+"""Files under one base, which is a local folder or any pyarrow filesystem URI (`s3://bucket/prefix`).
+
+Writes are atomic: a reader sees the old file, the new one or none. Run folders, snapshots and the registry of
+initializations all keep their files through this.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import uuid
+from pathlib import Path
+
+from pyarrow import fs
+
+
+class Storage:
+    """Read, write, list and delete files by their path relative to a base."""
+
+    def __init__(self, base: str | Path):
+        text = str(base)
+        self.local = "://" not in text
+        if self.local:
+            self._filesystem, self.root = fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(text))
+            self.base = self.root
+        else:
+            try:
+                self._filesystem, self.root = fs.FileSystem.from_uri(text)
+            except (ValueError, OSError) as error:
+                raise ValueError(f"{text} is not a storage address that can be used: {error}") from None
+            self.base = text.rstrip("/")
+
+    def __str__(self) -> str:
+        return self.base
+
+    def inside(self, folder: str) -> Storage:
+        """The storage of a subfolder."""
+        path, question, query = self.base.partition("?")
+        return Storage(f"{path.rstrip('/')}/{folder}{question}{query}")
+
+    def write(self, name: str, data: bytes) -> None:
+        target = self._path(name)
+        self._filesystem.create_dir(posixpath.dirname(target), recursive=True)
+        if not self.local:  # object stores publish an object only when it is complete
+            self._put(target, data)
+            return
+        temporary = f"{target}.{uuid.uuid4().hex[:8]}.tmp"
+        try:
+            self._put(temporary, data)
+            os.replace(temporary, target)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+
+    def read(self, name: str) -> bytes:
+        """The file's bytes; FileNotFoundError when there is none."""
+        with self._filesystem.open_input_stream(self._path(name)) as stream:
+            return bytes(stream.read())
+
+    def exists(self, name: str = "") -> bool:
+        return self._filesystem.get_file_info(self._path(name)).type != fs.FileType.NotFound
+
+    def names(self, folder: str = "") -> list[str]:
+        """Names of what lies directly in a folder, sorted; empty when there is no such folder."""
+        selector = fs.FileSelector(self._path(folder), allow_not_found=True)
+        return sorted(posixpath.basename(info.path) for info in self._filesystem.get_file_info(selector))
+
+    def delete_folder(self, folder: str) -> None:
+        self._filesystem.delete_dir(self._path(folder))
+
+    def _put(self, path: str, data: bytes) -> None:
+        with self._filesystem.open_output_stream(path) as stream:
+            stream.write(data)
+
+    def _path(self, name: str) -> str:
+        return posixpath.join(self.root, name) if name else self.root

@@ -1,0 +1,74 @@
+"""The application: routes, once plain and once under /v1, errors, and what every request passes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.middleware import Middleware
+
+from serve import hub, problems
+from serve.middleware import BodyLimit, Guard, Observe
+from serve.routes import datasets, events, finetune, health, initializations, page, predict
+from serve.service import Service
+from serve.settings import Settings
+
+DESCRIPTION = """Initializations to download and fine-tuning over HTTP.
+
+Every path is also there under `/v1`. Errors are problem+json. With `RAYCTSL_TOKEN` set, everything but the page and
+the probes wants `Authorization: Bearer …`."""
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """Build the service; its database is opened here, its dispatcher starts with the application."""
+    service = Service(settings)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await service.start()
+        try:
+            yield
+        finally:
+            await service.close()
+
+    def limit_of(path: str) -> int:
+        return settings.image_limit if path.endswith("/predict") else settings.body_limit
+
+    app = FastAPI(
+        title="rayctsl",
+        version="1",
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        middleware=[
+            Middleware(Observe, metrics=service.metrics),
+            Middleware(Guard, settings=settings),
+            Middleware(BodyLimit, limit_of=limit_of),
+        ],
+    )
+    app.state.service = service
+    problems.install(app)
+    for module in (initializations, finetune, events, predict, datasets, health):
+        app.include_router(module.router)
+        app.include_router(module.router, prefix="/v1", include_in_schema=False)
+    app.include_router(page.build_router())
+    app.include_router(hub.router)
+    build_document = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = build_document()
+        schemas = document["components"]["schemas"]
+        schemas["Problem"] = problems.SCHEMA
+        # Which names are good changes while the service runs, so the document says it as of now.
+        schemas["FinetuneRequest"]["properties"]["dataset"]["enum"] = service.datasets.ready()
+        if settings.token:
+            document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            document["security"] = [{"token": []}]
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
+    return app

@@ -1,0 +1,136 @@
+"""The loop that moves jobs: queued -> starting -> running -> their end, as the files of the job folders tell.
+
+Every turn looks at the store and the files afresh and does what is missing, so a turn that is cut off anywhere, even
+by kill -9, is made good by the next one: the same code is dispatcher, reconciler and recovery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+
+from rayctsl.finetune_job import CANCEL, PROGRESS, RESULT, SPEC, attempt_folder, read_json
+from rayctsl.storage import Storage
+from serve.jobs.pool import WorkerPool
+from serve.jobs.store import Job, JobStore
+from serve.metrics import Metrics
+from serve.problems import log
+from serve.settings import Settings
+
+TURN_SECONDS = 0.5
+GIVE_UP_SECONDS = 30.0
+
+
+class Dispatcher:
+    """Runs jobs of the store on the workers of the pool."""
+
+    def __init__(self, settings: Settings, store: JobStore, pool: WorkerPool, storage: Storage, metrics: Metrics):
+        self.settings, self.store, self.pool, self.storage, self.metrics = settings, store, pool, storage, metrics
+        self.last_turn = 0.0  # when a turn last went through, on the monotonic clock
+        self.before_turn: Callable[[], None] | None = None  # starts a cluster of our own when it is gone
+        self._told: dict[str, int] = {}  # attempts whose worker has been told by this process
+
+    async def run(self) -> None:
+        """Turn for ever."""
+        await asyncio.to_thread(self.store.add_slots, self.settings.max_running)
+        while True:
+            try:
+                if self.before_turn:
+                    await asyncio.to_thread(self.before_turn)
+                await self.turn()
+                self.last_turn = time.monotonic()
+            except Exception:
+                log.exception("a turn of the dispatcher failed; the next one tries again")
+            await asyncio.sleep(TURN_SECONDS)
+
+    async def turn(self) -> None:
+        for job in await asyncio.to_thread(self.store.active):
+            await asyncio.to_thread(self._collect, job)
+        await self.pool.look()
+        self.metrics.ray_up.set(self.pool.up)
+        active = await asyncio.to_thread(self.store.active)
+        for job in active:
+            if self._is_lost(job):
+                await asyncio.to_thread(self._release, job)
+            else:
+                await asyncio.to_thread(self._tell, job)
+        await self.pool.bury()
+        active = await asyncio.to_thread(self.store.active)
+        await asyncio.to_thread(self._assign, active)
+        waiting = await asyncio.to_thread(self.store.queued, self.settings.max_running)
+        active = await asyncio.to_thread(self.store.active)
+        await self.pool.grow(max(len(active) + len(waiting), self.settings.warm_workers))
+        self.metrics.show_jobs(await asyncio.to_thread(self.store.counts))
+
+    def _folder(self, job: Job) -> Storage:
+        return self.storage.inside(f"jobs/{job.id}")
+
+    def _collect(self, job: Job) -> bool:
+        """Take over what the job's own files say; True when it has ended."""
+        here = self._folder(job).inside(attempt_folder(job.attempt))
+        outcome = read_json(here, RESULT)
+        if outcome is not None:
+            return self._end(job, outcome["status"], outcome.get("result"), outcome.get("error"))
+        progress = read_json(here, PROGRESS)
+        if progress is not None and (job.status == "starting" or progress["step"] != job.step):
+            status = "running" if job.status == "starting" else job.status
+            started = job.started_at or round(time.time(), 3)
+            self.store.change(job, status=status, step=progress["step"], started_at=started)
+        return False
+
+    def _end(self, job: Job, status: str, result: dict | None = None, error: dict | None = None) -> bool:
+        now = round(time.time(), 3)
+        step = job.spec["config"]["steps"] if status == "succeeded" else job.step
+        started = job.started_at or (now if job.status != "queued" else None)
+        if not self.store.change(
+            job, status=status, result=result, error=error, finished_at=now, started_at=started, step=step
+        ):
+            return False
+        self._told.pop(job.id, None)
+        self.metrics.job_seconds.labels(status).observe(now - (started or now))
+        return True
+
+    def _is_lost(self, job: Job) -> bool:
+        if job.worker in self.pool.dead or not self.pool.knows(job.worker):
+            return True
+        # With the cluster gone nobody will ever say that a silent worker has ended; a cancel need not wait for it.
+        return job.status == "cancelling" and not self.pool.up and self.pool.is_silent(job.worker, GIVE_UP_SECONDS)
+
+    def _release(self, job: Job) -> None:
+        """The worker has died: the job waits again, and goes on from its last checkpoint."""
+        if self._collect(job):  # it may have ended just before its worker did
+            return
+        job = self.store.get(job.id) or job
+        began = self._folder(job).exists(f"{attempt_folder(job.attempt)}/{PROGRESS}")
+        lost = job.lost_attempts + began
+        log.warning("job %s lost worker %s in attempt %d", job.id, job.worker, job.attempt)
+        if job.status == "cancelling":
+            self._end(job, "cancelled")
+        elif lost >= self.settings.max_attempts:
+            message = f"its worker died in {lost} attempts; the cluster's log of the worker says why"
+            self._end(job, "failed", error={"code": "worker_lost", "message": message})
+        elif not job.ended:
+            self.store.change(job, status="queued", worker=None, lost_attempts=lost)
+
+    def _assign(self, active: list[Job]) -> None:
+        busy = {job.worker for job in active}
+        free = [name for name in self.pool.alive if name not in busy and name not in self.pool.dead]
+        room = self.settings.max_running - len(active)
+        for job, worker in zip(self.store.queued(max(0, min(len(free), room))), free, strict=False):
+            if self.store.change(job, status="starting", worker=worker, attempt=job.attempt + 1):
+                self._tell(self.store.get(job.id) or job)
+
+    def _tell(self, job: Job) -> None:
+        """Write what the worker needs, if this process has not done so: the one before may have died in between."""
+        if job.ended or job.worker is None:
+            return
+        folder = self._folder(job)
+        if self._told.get(job.id) != job.attempt:
+            if not folder.exists(SPEC):
+                folder.write(SPEC, json.dumps(job.spec, indent=1).encode())
+            self.pool.assign(job.worker, job.id, job.attempt)
+            self._told[job.id] = job.attempt
+        if job.status == "cancelling" and not folder.exists(CANCEL):
+            folder.write(CANCEL, b"")

@@ -1,0 +1,153 @@
+"""The workers: at most N, each a long-lived Ray job that runs one fine-tuning job after the other.
+
+Who lives is told by the worker's own counter in `alive.json`; Ray is asked only about workers that do not show it. A
+worker counts as dead when its counter stands still and Ray says that it has ended or does not know it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+import time
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from rayctsl.finetune_job import read_json
+from rayctsl.finetune_worker import ALIVE, ASSIGNMENT, BEAT_SECONDS
+from rayctsl.registry import storage_root
+from rayctsl.storage import Storage
+from serve.jobs.store import JobStore, Slot
+from serve.problems import log
+from serve.ray_jobs import ENDED, RayJobs, RayUnreachableError
+from serve.settings import Settings, is_loopback
+
+FRESH_SECONDS = 4 * BEAT_SECONDS
+HUNG_SECONDS = 120.0
+ASK_SECONDS = 3.0
+MAX_DELAY_SECONDS = 60.0
+
+
+@dataclass
+class Sign:
+    """A worker's counter as last seen, and when it last moved on this process's clock."""
+
+    count: int = 0
+    moved: float = field(default_factory=time.monotonic)
+
+
+class WorkerPool:
+    """Keeps the right number of workers, and knows which are alive."""
+
+    def __init__(self, settings: Settings, store: JobStore, ray: RayJobs, storage: Storage):
+        self.settings, self.store, self.ray, self.storage = settings, store, ray, storage
+        self.alive: list[str] = []  # show their counter
+        self.dead: set[str] = set()  # ended, their jobs to be released
+        self.up = False
+        self._signs: dict[str, Sign] = {}
+        self._slots: list[Slot] = []
+        self._failures, self._not_before, self._asked = 0, 0.0, 0.0
+
+    async def look(self) -> None:
+        """Find out who is alive, who is dead, and whether Ray answers."""
+        self._slots = await asyncio.to_thread(self.store.slots)
+        names = [slot.worker for slot in self._slots if slot.worker]
+        beating = await asyncio.to_thread(lambda: {name: self._is_beating(name) for name in names})
+        self.alive = [name for name in names if beating[name]]
+        self.dead = set()
+        if self.alive:
+            self._failures = 0
+        try:
+            for name in names:
+                if not beating[name] and await self._has_ended(name):
+                    self.dead.add(name)
+            if len(self.alive) < len(names):
+                self.up = True  # it has just answered
+            elif not self.up or time.monotonic() - self._asked > ASK_SECONDS:
+                self.up, self._asked = await self.ray.is_up(), time.monotonic()
+        except RayUnreachableError:
+            self.up = False
+
+    async def bury(self) -> None:
+        """Free the slots of dead workers, whose jobs must have been released before."""
+        for slot in self._slots:
+            if slot.worker in self.dead:
+                if slot.worker not in self._signs:
+                    self._wait_longer()  # it never lived: something is wrong with the cluster or the environment
+                await asyncio.to_thread(self.store.set_worker, slot, slot.generation, None)
+                await asyncio.to_thread(self._forget, slot.worker)
+
+    async def grow(self, wanted: int) -> None:
+        """Start workers until as many as wanted live or are about to."""
+        slots = [slot for slot in await asyncio.to_thread(self.store.slots) if slot.slot < self.settings.max_running]
+        there = sum(slot.worker is not None for slot in slots)
+        for slot in slots:
+            if not self.up or there >= min(wanted, len(slots)) or time.monotonic() < self._not_before:
+                return
+            if slot.worker is None:
+                generation = slot.generation + 1
+                name = f"rayctsl-{self.settings.service_name}-{slot.slot}-{generation}"
+                if await asyncio.to_thread(self.store.set_worker, slot, generation, name):
+                    await self._submit(name)
+                    there += 1
+
+    def assign(self, worker: str, job_id: str, attempt: int) -> None:
+        """Tell a worker what to do next; saying it twice does no harm."""
+        data = f'{{"job": "{job_id}", "attempt": {attempt}}}'
+        self.storage.write(f"workers/{worker}/{ASSIGNMENT}", data.encode())
+
+    def knows(self, worker: str | None) -> bool:
+        return any(slot.worker == worker for slot in self._slots)
+
+    def is_silent(self, worker: str | None, seconds: float) -> bool:
+        sign = self._signs.get(worker or "")
+        return sign is None or time.monotonic() - sign.moved > seconds
+
+    def _is_beating(self, name: str) -> bool:
+        alive = read_json(self.storage, f"workers/{name}/{ALIVE}")
+        if alive is None:
+            return False
+        sign = self._signs.setdefault(name, Sign())
+        if alive["count"] != sign.count:
+            sign.count, sign.moved = alive["count"], time.monotonic()
+        return time.monotonic() - sign.moved < FRESH_SECONDS
+
+    async def _has_ended(self, name: str) -> bool:
+        status = await self.ray.status(name)
+        if status is None or status in ENDED:
+            return True
+        if name in self._signs and self.is_silent(name, HUNG_SECONDS):
+            log.warning("worker %s has been silent for %.0f s: stopping it", name, HUNG_SECONDS)
+            await self.ray.stop(name)
+        return False
+
+    async def _submit(self, name: str) -> None:
+        settings = self.settings
+        # Only what the operator chose goes into the command; what users ask for travels in the job's spec file.
+        words = [self._python(), "-m", "rayctsl.finetune_worker", "--storage", storage_root(settings.storage)]
+        words += ["--worker", name, "--idle-seconds", f"{settings.worker_idle_seconds:g}"]
+        words += ["--checkpoint-seconds", f"{settings.checkpoint_seconds:g}"]
+        words += [
+            "--limit-seconds",
+            f"{settings.job_limit_seconds:g}",
+            "--threads",
+            f"{max(1, int(settings.job_cpus))}",
+        ]
+        try:
+            await self.ray.submit(name, shlex.join(words), settings.job_cpus, settings.job_gpus, {})
+        except RayUnreachableError as error:
+            log.warning("no worker could be started: %s", error)
+            self._wait_longer()
+
+    def _python(self) -> str:
+        """On this machine the environment is ours; elsewhere it is whatever the cluster has."""
+        return sys.executable if is_loopback(urlsplit(self.ray.url or "").hostname or "") else "python"
+
+    def _wait_longer(self) -> None:
+        self._failures += 1
+        self._not_before = time.monotonic() + min(MAX_DELAY_SECONDS, 2.0 ** (self._failures - 1))
+
+    def _forget(self, name: str) -> None:
+        self._signs.pop(name, None)
+        if self.storage.exists(f"workers/{name}"):
+            self.storage.delete_folder(f"workers/{name}")

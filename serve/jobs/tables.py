@@ -1,0 +1,81 @@
+"""The tables of the job store and how a database is opened: SQLite by default, any SQLAlchemy URL besides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import JSON, Column, Engine, Float, Integer, MetaData, String, Table, create_engine, event, insert
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, OperationalError
+
+METADATA = MetaData()
+
+JOBS = Table(
+    "finetune_jobs",
+    METADATA,
+    Column("number", Integer, primary_key=True, autoincrement=True),  # the order of acceptance
+    Column("id", String(40), unique=True, nullable=False),
+    Column("status", String(16), nullable=False, index=True),
+    Column("request", JSON, nullable=False),
+    Column("spec", JSON, nullable=False),
+    Column("idempotency_key", String(200), unique=True),
+    Column("fingerprint", String(64), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("started_at", Float),
+    Column("finished_at", Float),
+    Column("attempt", Integer, nullable=False, default=0),
+    Column("lost_attempts", Integer, nullable=False, default=0),
+    Column("worker", String(80)),
+    Column("step", Integer, nullable=False, default=0),
+    Column("result", JSON),
+    Column("error", JSON),
+)
+
+SLOTS = Table(
+    "worker_slots",
+    METADATA,
+    Column("slot", Integer, primary_key=True),
+    Column("generation", Integer, nullable=False),
+    Column("worker", String(80)),
+)
+
+# One row that accepting transactions lock, so that counting and adding are one step on every database.
+GATE = Table("queue_gate", METADATA, Column("id", Integer, primary_key=True))
+
+
+def open_database(url: str) -> Engine:
+    """Connect, and make the tables that are missing."""
+    try:
+        parsed = make_url(url)
+        if parsed.get_backend_name() == "sqlite" and parsed.database:
+            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+        engine = create_engine(parsed, pool_pre_ping=True)
+        if parsed.get_backend_name() == "sqlite":
+            _tune_sqlite(engine)
+        METADATA.create_all(engine)
+        with engine.begin() as connection:
+            if connection.execute(GATE.select()).first() is None:
+                connection.execute(insert(GATE).values(id=1))
+    except IntegrityError:
+        pass  # another process opened the gate at the same moment
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+        raise ValueError(f"the database address cannot be used: {' '.join(str(error).split())}") from None
+    except (OperationalError, OSError) as error:
+        reason = str(getattr(error, "orig", error)).strip().splitlines()[0]
+        raise ValueError(f"the database does not open: {reason}") from None
+    return engine
+
+
+def _tune_sqlite(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
+    def on_connect(connection: Any, record: Any) -> None:
+        connection.isolation_level = None  # transactions begin below, where we say
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=15000"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def on_begin(connection: Any) -> None:
+        # A transaction that reads before it writes must hold the lock from the start, or it may fail half way.
+        writes = connection.get_execution_options().get("writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,123 @@
+"""Errors as RFC 9457 problem+json: one sentence for people, a name for programs, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Match
+
+log = logging.getLogger("serve")
+MEDIA_TYPE = "application/problem+json"
+
+SCHEMA: dict[str, Any] = {
+    "title": "Problem",
+    "type": "object",
+    "description": "What went wrong (RFC 9457).",
+    "properties": {
+        "type": {"type": "string", "description": "A name for programs, or about:blank"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "One sentence for people"},
+        "instance": {"type": "string", "description": "The path that was asked for"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"where": {"type": "string"}, "message": {"type": "string"}},
+                "required": ["where", "message"],
+            },
+        },
+    },
+    "required": ["type", "title", "status", "detail"],
+}
+
+
+class Problem(Exception):
+    """Raised anywhere in a request; becomes its answer."""
+
+    def __init__(self, status: int, detail: str, kind: str = "about:blank", headers: Mapping[str, str] | None = None):
+        super().__init__(detail)
+        self.status, self.detail, self.kind, self.headers = status, detail, kind, dict(headers or {})
+
+
+def problem_response(
+    status: int,
+    detail: str,
+    *,
+    kind: str = "about:blank",
+    instance: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    errors: list[dict[str, str]] | None = None,
+) -> Response:
+    body: dict[str, Any] = {"type": kind, "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    if instance is not None:
+        body["instance"] = instance
+    if errors:
+        body["errors"] = errors
+    return Response(json.dumps(body), status, dict(headers or {}), MEDIA_TYPE)
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route: these problems, and those that any route may answer with."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    everywhere = (400, 401, 403, 405, 500)
+    return {
+        status: {"description": HTTPStatus(status).phrase, "content": content}
+        for status in sorted({*everywhere, *statuses})
+    }
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of an application with a problem."""
+
+    @app.exception_handler(Problem)
+    async def on_problem(request: Request, error: Problem) -> Response:
+        return problem_response(
+            error.status, error.detail, kind=error.kind, instance=request.url.path, headers=error.headers
+        )
+
+    @app.exception_handler(HTTPException)
+    async def on_http_error(request: Request, error: HTTPException) -> Response:
+        headers = dict(error.headers or {})
+        detail = str(error.detail)
+        if error.status_code == 405:
+            headers = {"allow": ", ".join(allowed_methods(app, request))}
+            detail = f"{request.method} is not possible here; {headers['allow']} is."
+        elif error.status_code == 404:
+            detail = "There is nothing at this path."
+        return problem_response(error.status_code, detail, instance=request.url.path, headers=headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def on_invalid(request: Request, error: RequestValidationError) -> Response:
+        # Only place and reason: what was sent is not sent back.
+        errors = [
+            {"where": ".".join(str(part) for part in item["loc"]), "message": str(item["msg"])}
+            for item in error.errors()[:20]
+        ]
+        where = errors[0]["where"].removeprefix("body.").removeprefix("query.")
+        detail = f"{where}: {errors[0]['message']}" if errors else "The request is not valid."
+        status = 400 if any(item["type"] == "json_invalid" for item in error.errors()) else 422
+        return problem_response(status, detail, instance=request.url.path, errors=errors)
+
+    @app.exception_handler(Exception)
+    async def on_failure(request: Request, error: Exception) -> Response:
+        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return problem_response(500, "Something went wrong in the service; its log says more.")
+
+
+def allowed_methods(app: FastAPI, request: Request) -> list[str]:
+    """The methods of all routes with this path: the router itself names those of the first only."""
+
+    def works(method: str) -> bool:
+        scope = {**request.scope, "method": method}
+        return any(route.matches(scope)[0] is Match.FULL for route in app.routes)
+
+    return [method for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE") if works(method)]

@@ -1,0 +1,194 @@
+"""Fine-tuning jobs: ask for one, look at it, cancel it, fetch its weights."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from pathlib import Path as FilePath
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
+from starlette.responses import JSONResponse, Response
+
+from rayctsl.config import FinetuneConfig
+from rayctsl.data.library import data_root
+from rayctsl.finetune_job import MODEL, attempt_folder
+from rayctsl.storage import Storage
+from serve.files import FileAnswer
+from serve.jobs.store import Job, KeyReusedError, QueueFullError
+from serve.jobs.view import show_job
+from serve.problems import Problem, documented
+from serve.routes.initializations import WEIGHTS_RESPONSES, Fresh, find
+from serve.schemas import JOB_ID, FinetuneRequest, JobList, Status
+from serve.schemas import Job as JobDocument
+from serve.service import Service, service_of
+
+router = APIRouter(tags=["finetune"])
+Here = Annotated[Service, Depends(service_of)]
+JobId = Annotated[str, Path(pattern=JOB_ID, description="A job's id")]
+Key = Annotated[
+    str | None,
+    Header(
+        pattern=r"^[!-~]{1,128}$", description="Sent again with the same body, it finds the job instead of a second"
+    ),
+]
+RETRY_SECONDS = 15
+JOB_LINKS = {
+    name: {"operationId": operation, "parameters": {"id": "$response.body#/id"}}
+    for name, operation in {"look": "get_job", "cancel": "cancel_job", "weights": "job_weights"}.items()
+}
+
+
+def require_json(request: Request) -> None:
+    """Other types are what a foreign page's form could send without asking."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Problem(415, "The body must be JSON: Content-Type: application/json.")
+
+
+def require_job(service: Service, identifier: str) -> Job:
+    job = service.store.get(identifier)
+    if job is None:
+        raise Problem(404, f"There is no job '{identifier}'.", "unknown-job")
+    return job
+
+
+@router.post(
+    "/finetune",
+    status_code=202,
+    operation_id="create_job",
+    responses={202: {"links": JOB_LINKS}, **documented(404, 409, 413, 415, 422, 429)},
+    response_model=JobDocument,
+    dependencies=[Depends(require_json)],
+)
+def create_job(service: Fresh, request: Request, body: FinetuneRequest, idempotency_key: Key = None) -> Response:
+    """Fine-tune an initialization on a dataset. The job waits for its turn, runs, and is never lost."""
+    wanted = body.model_dump(mode="json")
+    fingerprint = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
+    try:
+        # Before anything else: what was accepted once stays accepted, even if its dataset has gone since.
+        job = service.store.find_key(idempotency_key, fingerprint) if idempotency_key else None
+        new = job is None
+        if job is None:
+            spec = build_spec(service, body)
+            job, new = service.store.create(
+                wanted,
+                spec,
+                fingerprint=fingerprint,
+                key=idempotency_key,
+                max_queued=service.settings.max_queued,
+            )
+    except KeyReusedError:
+        raise Problem(422, "This Idempotency-Key came before with another request.", "idempotency-key-reused") from None
+    except QueueFullError:
+        headers = {"retry-after": str(RETRY_SECONDS)}
+        detail = f"{service.settings.max_queued} jobs are waiting already; try again later."
+        raise Problem(429, detail, "queue-full", headers) from None
+    prefix = "/v1" if request.url.path.startswith("/v1/") else ""
+    headers = {"location": f"{prefix}/finetune/{job.id}"}
+    if not new:
+        headers["idempotent-replay"] = "true"
+    return JSONResponse(show_job(job), 202, headers)
+
+
+def build_spec(service: Service, body: FinetuneRequest) -> dict[str, Any]:
+    """Everything that the worker needs, names looked up; nothing of it is a path or address from the request."""
+    if body.steps > service.settings.max_steps:
+        raise Problem(422, f"steps: at most {service.settings.max_steps} here")
+    service.datasets.require(body.dataset)
+    if body.initialization is not None:
+        entry = find(service, body.initialization)
+    elif service.index.newest_first:
+        entry = service.index.newest_first[0]
+    else:
+        raise Problem(409, "The storage holds no initialization yet: train one first.", "no-initialization")
+    fields = body.model_dump(include={"steps", "train_size", "alpha", "batch_size", "weight_decay"})
+    config = FinetuneConfig(**fields, evaluate_every=body.evaluation_period, seeds=1)
+    return {
+        "dataset": body.dataset,
+        "data_root": data_root(service.settings.data_root),
+        "initialization": {
+            "id": entry.id,
+            "sha256": entry.card["sha256"],
+            "path": str(entry.initialization.storage),
+        },
+        "seed": body.seed,
+        "compare_with_scratch": body.compare_with_scratch,
+        "config": config.model_dump(mode="json"),
+    }
+
+
+@router.get("/finetune", operation_id="list_jobs", responses=documented(404, 422), response_model=JobList)
+def list_jobs(
+    service: Here,
+    status: Annotated[Status | None, Query()] = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    after: Annotated[str | None, Query(pattern=JOB_ID, description="The last id of the page before")] = None,
+) -> Response:
+    """A page of jobs, newest first."""
+    last = require_job(service, after) if after is not None else None
+    jobs = service.store.page(limit + 1, last, status)
+    data = [show_job(job) for job in jobs[:limit]]
+    return JSONResponse({"object": "list", "data": data, "has_more": len(jobs) > limit})
+
+
+@router.get("/finetune/{id}", operation_id="get_job", responses=documented(404, 422), response_model=JobDocument)
+def get_job(service: Here, id: JobId) -> Response:
+    """The job: status, progress, curves so far, and its result."""
+    return JSONResponse(show_job(require_job(service, id), service.storage))
+
+
+@router.post(
+    "/finetune/{id}/cancel",
+    status_code=202,
+    operation_id="cancel_job",
+    responses=documented(404, 409, 422),
+    response_model=JobDocument,
+)
+def cancel_job(service: Here, id: JobId) -> Response:
+    """Stop a job. One that waits is cancelled at once, one that runs as soon as its worker looks up."""
+    while True:
+        job = require_job(service, id)
+        if job.status in ("cancelled", "cancelling"):
+            return JSONResponse(show_job(job), 202)
+        if job.ended:
+            raise Problem(409, f"The job has {job.status} already.", "job-ended")
+        if job.status == "queued":
+            values: dict[str, Any] = {"status": "cancelled", "finished_at": round(time.time(), 3)}
+        else:
+            values = {"status": "cancelling"}
+        if service.store.change(job, **values):
+            return JSONResponse(show_job(require_job(service, id)), 202)
+
+
+def weights(service: Here, id: JobId) -> Response:
+    """The fine-tuned model (safetensors), with class names and image statistics in its metadata."""
+    job = require_job(service, id)
+    if job.status != "succeeded" or job.result is None:
+        raise Problem(409, f"The job is {job.status}: it has no weights.", "no-weights")
+    return FileAnswer(
+        model_file(service, job), job.result["weights"]["sha256"], f"{job.id}.safetensors", metrics=service.metrics
+    )
+
+
+router.get(
+    "/finetune/{id}/weights",
+    operation_id="job_weights",
+    response_class=Response,
+    responses={**WEIGHTS_RESPONSES, **documented(404, 409, 416, 422, 503)},
+)(weights)
+router.head("/finetune/{id}/weights", include_in_schema=False)(weights)
+
+
+def model_file(service: Service, job: Job) -> FilePath:
+    """A local path of a finished job's model."""
+    name = f"jobs/{job.id}/{attempt_folder(job.attempt)}/{MODEL}"
+    path = FilePath(service.storage.root) / name
+    if not service.storage.local:
+        path = service.settings.folder / "cache" / job.id / MODEL
+        if not path.exists():
+            Storage(path.parent).write(MODEL, service.storage.read(name))
+    if not path.is_file():
+        raise Problem(503, f"The weights of job {job.id} are missing from the storage.")
+    return path

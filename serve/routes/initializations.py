@@ -1,0 +1,115 @@
+"""Initializations: list, card, weights."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Path, Query
+from starlette.responses import Response
+
+from rayctsl.config import suggest
+from serve.files import FileAnswer
+from serve.index import Entry, name_of
+from serve.problems import Problem, documented
+from serve.schemas import ID, Initialization, InitializationList
+from serve.service import Service, service_of
+
+router = APIRouter(tags=["initializations"])
+Here = Annotated[Service, Depends(service_of)]
+Id = Annotated[str, Path(pattern=ID, description="An initialization's id")]
+Name = Annotated[str | None, Query(max_length=100)]
+Sort = Literal["-created", "created", "id", "-id", "size", "-size", "method", "-method", "model", "-model"]
+
+KEYS: dict[str, Callable[[Entry], Any]] = {
+    "created": lambda entry: entry.card["created"],
+    "id": lambda entry: entry.id,
+    "size": lambda entry: entry.card.get("size", 0),
+    "method": lambda entry: name_of(entry.card.get("method")),
+    "model": lambda entry: name_of(entry.card["model"]),
+}
+WEIGHTS_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The safetensors file",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    },
+    206: {
+        "description": "The part asked for",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    },
+    304: {"description": "The client has it already"},
+    **documented(404, 416, 422, 503),
+}
+
+
+async def fresh(service: Here) -> Service:
+    """The service, its index looked at within the last seconds."""
+    if service.index.is_stale:
+        await asyncio.to_thread(service.index.refresh)
+    return service
+
+
+Fresh = Annotated[Service, Depends(fresh)]
+
+
+def find(service: Service, identifier: str) -> Entry:
+    entry = service.index.by_id.get(identifier)
+    if entry is None:
+        hint = suggest(identifier, service.index.by_id)
+        raise Problem(404, f"There is no initialization '{identifier}'{hint}", "unknown-initialization")
+    return entry
+
+
+@router.get("/initializations", responses=documented(404, 422), response_model=InitializationList)
+async def list_initializations(
+    service: Fresh,
+    method: Name = None,
+    model: Name = None,
+    task: Name = None,
+    q: Annotated[str | None, Query(max_length=200, description="Words that must all occur")] = None,
+    sort: Sort = "-created",
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    after: Annotated[str | None, Query(pattern=ID, description="The last id of the page before")] = None,
+) -> Response:
+    """A page of cards, newest first; long metrics are left to the single card."""
+    entries = service.index.newest_first
+    if method is not None:
+        entries = [entry for entry in entries if name_of(entry.card.get("method")) == method]
+    if model is not None:
+        entries = [entry for entry in entries if name_of(entry.card["model"]) == model]
+    if task is not None:
+        entries = [entry for entry in entries if task in entry.card.get("tasks", ())]
+    if q:
+        words = q.lower().split()
+        entries = [entry for entry in entries if all(word in entry.search for word in words)]
+    if sort != "-created":
+        entries = sorted(entries, key=KEYS[sort.removeprefix("-")], reverse=sort.startswith("-"))
+    start = 0
+    if after is not None:
+        last = find(service, after)
+        position = next((number for number, entry in enumerate(entries) if entry is last), None)
+        if position is None:
+            raise Problem(404, f"Initialization '{after}' is not in this list.")
+        start = position + 1
+    page = entries[start : start + limit]
+    more = b"true" if start + limit < len(entries) else b"false"
+    data = b", ".join(entry.summary for entry in page)
+    return Response(b'{"object": "list", "data": [%b], "has_more": %b}' % (data, more), media_type="application/json")
+
+
+@router.get("/initializations/{id}", responses=documented(404, 422), response_model=Initialization)
+async def get_initialization(service: Fresh, id: Id) -> Response:
+    """The card."""
+    return Response(find(service, id).document, media_type="application/json")
+
+
+async def weights(service: Fresh, id: Id) -> Response:
+    """The backbone's parameters (safetensors); ETag is the sha256, so downloads can be resumed and verified."""
+    entry = find(service, id)
+    path = await asyncio.to_thread(service.index.file, entry)
+    return FileAnswer(path, entry.card["sha256"], f"{entry.id}.safetensors", metrics=service.metrics)
+
+
+router.get("/initializations/{id}/weights", response_class=Response, responses=WEIGHTS_RESPONSES)(weights)
+router.head("/initializations/{id}/weights", include_in_schema=False)(weights)

@@ -1,0 +1,46 @@
+"""The page and its static files, named in a list made at the start: no path of a request is ever opened."""
+
+from __future__ import annotations
+
+import hashlib
+import mimetypes
+from pathlib import Path
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from serve.problems import Problem
+
+WEB = Path(__file__).parent.parent / "web"
+TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html"}
+EMPTY = b"<!doctype html><title>rayctsl</title><p>The API is at <a href=/openapi.json>/openapi.json</a>.\n"
+
+
+def build_router(web: Path = WEB) -> APIRouter:
+    router = APIRouter(include_in_schema=False)
+    files = {path.relative_to(web).as_posix(): path for path in sorted(web.rglob("*")) if path.is_file()}
+
+    def answer(request: Request, name: str) -> Response:
+        path = files.get(name)
+        if path is None:
+            raise Problem(404, "There is nothing at this path.")
+        content = path.read_bytes()
+        etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        headers = {"etag": etag, "cache-control": "no-cache"}
+        if request.headers.get("if-none-match") == etag:
+            return Response(status_code=304, headers=headers)
+        kind = TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+        return Response(content, headers=headers, media_type=kind)
+
+    @router.get("/")
+    async def page(request: Request) -> Response:
+        if "index.html" not in files:
+            return Response(EMPTY, media_type="text/html")
+        return answer(request, "index.html")
+
+    @router.get("/static/{name:path}")
+    async def static(request: Request, name: str) -> Response:
+        return answer(request, name)
+
+    return router

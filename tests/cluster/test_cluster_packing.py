@@ -1,0 +1,45 @@
+"""Packing: longest first, order kept, never an idle learner."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from rayctsl.cluster.packing import Packing, pack, utilisation
+
+
+def test_longest_first_by_hand():
+    packing = pack({"a": 5, "b": 4, "c": 3, "d": 3, "e": 3}, 2)
+    # 5 | 4 -> 5 | 4+3 -> 5+3 | 4+3 -> 5+3 | 4+3+3
+    assert packing.learners == (("a", "d"), ("b", "c", "e"))
+    assert packing.expected_utilisation == pytest.approx(18 / 20)
+
+
+def test_no_learner_is_empty_even_with_free_tasks():
+    assert all(pack({"a": 1.0, "b": 0.0, "c": 0.0}, 3).learners)
+    with pytest.raises(ValueError, match="idle"):
+        pack({"a": 1.0}, 2)
+
+
+@pytest.mark.parametrize("num_learners", [2, 3, 4])
+def test_close_to_the_best_packing_for_the_paper_sizes(num_learners):
+    sizes = [64, 64, 32, 84, 84, 84, 28, 32]
+    costs = {f"t{n}": float(size**2) for n, size in enumerate(sizes)}
+    best = min(
+        max(np.bincount(where, weights=list(costs.values()), minlength=num_learners))
+        for where in product(range(num_learners), repeat=len(sizes))
+    )
+    assert pack(costs, num_learners).expected_utilisation >= 0.95 * sum(costs.values()) / (num_learners * best)
+
+
+def test_survives_json():
+    packing = pack({"a": 2, "b": 1, "c": 1}, 2)
+    assert Packing.from_json(packing.to_json()) == packing
+
+
+def test_utilisation_of_idle_learners():
+    assert utilisation([1.0, 1.0]) == 1.0
+    assert utilisation([0.0, 0.0]) == 1.0
+    assert utilisation([1.0, 3.0]) == pytest.approx(2 / 3)

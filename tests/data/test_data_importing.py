@@ -1,0 +1,199 @@
+"""Import of image folders and .npz files, and the one sentence for each thing that can be wrong with them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rayctsl.data.check import problems
+from rayctsl.data.importing import import_dataset
+from rayctsl.data.library import open_dataset
+
+PACKS = Path(__file__).parents[3] / "shared" / "data"
+
+
+@pytest.fixture
+def root(tmp_path):
+    return str(tmp_path / "root")
+
+
+def save_images(folder: Path, counts: dict[str, int], mode: str = "RGB", suffix: str = ".png") -> None:
+    for number, (name, count) in enumerate(counts.items()):
+        for image in range(count):
+            path = folder / name / f"{image}{suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (30, 20), (40 * number, 3 * image, 90)).convert(mode).save(path)
+
+
+def arrays(count=12, shape=(8, 8, 3), **changes):
+    rng = np.random.default_rng(0)
+    values = {
+        "x_train": rng.integers(0, 256, (count, *shape), dtype=np.uint8),
+        "y_train": np.arange(count) % 3,
+        "x_test": rng.integers(0, 256, (6, *shape), dtype=np.uint8),
+        "y_test": np.arange(6) % 3,
+        "class_names": np.array(["ant", "bee", "cat"]),
+    }
+    return {key: value for key, value in (values | changes).items() if value is not None}
+
+
+def test_folder_with_train_and_test(tmp_path, root):
+    save_images(tmp_path / "mine" / "train", {"dog": 4, "ant/nested": 3, "bee": 5})
+    save_images(tmp_path / "mine" / "test", {"bee": 1, "ant": 2})
+    (tmp_path / "mine" / "train" / "dog" / "notes.txt").write_text("no image")
+    (tmp_path / "mine" / "train" / ".hidden").mkdir()
+    import_dataset("mine", tmp_path / "mine", root, workers=1)
+    dataset = open_dataset("mine", root)
+    assert dataset.train.info.class_names == ("ant", "bee", "dog")
+    assert np.bincount(dataset.train.labels).tolist() == [3, 5, 4]
+    assert np.bincount(dataset.test.labels).tolist() == [2, 1]
+    assert dataset.train.info.shape == (64, 64, 3)
+    assert dataset.train.info.source == "imported from mine"
+    # dog is the first folder saved: its images have no red.
+    reds = dataset.train.images(np.flatnonzero(dataset.train.labels == 2))[..., 0]
+    assert (reds == 0).all()
+    assert problems(dataset) == []
+
+
+def test_one_level_is_split_with_the_seed(tmp_path, root):
+    save_images(tmp_path / "mine", {"ant": 20, "bee": 10, "cat": 1})
+    sums = []
+    for name, seed in (("first", 0), ("again", 0), ("other", 1)):
+        import_dataset(name, tmp_path / "mine", root, size=16, seed=seed, workers=1)
+        dataset = open_dataset(name, root)
+        assert np.bincount(dataset.train.labels).tolist() == [16, 8, 1]
+        assert np.bincount(dataset.test.labels).tolist() == [4, 2]
+        sums.append(dataset.train.info.checksum)
+        images = [split.images(np.arange(len(split))) for split in (dataset.train, dataset.test)]
+        seen = {(int(image[0, 0, 0]), int(image[0, 0, 1])) for part in images for image in part}
+        assert len(seen) == 31, "an image is in both splits"
+    assert sums[0] == sums[1] != sums[2]
+
+
+@pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3)])
+def test_grey_folders_stay_grey(mode, channels, tmp_path, root):
+    save_images(tmp_path / "mine", {"ant": 4, "bee": 4}, mode)
+    import_dataset("mine", tmp_path / "mine", root, size=8, workers=1)
+    assert open_dataset("mine", root).train.info.shape == (8, 8, channels)
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (8, 8, 1), (8, 8, 3), (5, 7, 3)])
+def test_npz(shape, tmp_path, root):
+    given = arrays(shape=shape)
+    np.savez_compressed(tmp_path / "a.npz", **given)
+    import_dataset("mine", tmp_path / "a.npz", root)
+    dataset = open_dataset("mine", root)
+    expected = given["x_train"].reshape(12, *shape[:2], -1)
+    np.testing.assert_array_equal(dataset.train.images(np.arange(12)), expected)
+    np.testing.assert_array_equal(dataset.test.labels, given["y_test"])
+    assert dataset.train.info.class_names == ("ant", "bee", "cat")
+
+
+def test_npz_without_names_and_with_a_size(tmp_path, root):
+    np.savez(tmp_path / "a.npz", **arrays(class_names=None, y_train=(np.arange(12) % 3).astype(np.uint8)))
+    import_dataset("mine", tmp_path / "a.npz", root, size=16, workers=1)
+    info = open_dataset("mine@16", root).train.info
+    assert info.class_names == ("0", "1", "2")
+    assert info.shape == (16, 16, 3)
+
+
+BAD_ARRAYS = {
+    "floats": ({"x_train": np.zeros((12, 8, 8, 3), np.float32)}, "x_train must be uint8"),
+    "flat": ({"x_train": np.zeros((12, 64), np.uint8)}, "x_train must be"),
+    "four channels": ({"x_test": np.zeros((6, 8, 8, 4), np.uint8)}, "x_test must be"),
+    "no image": ({"x_test": np.zeros((0, 8, 8, 3), np.uint8), "y_test": np.zeros(0, int)}, "x_test is empty"),
+    "other shape": ({"x_test": np.zeros((6, 9, 9, 3), np.uint8)}, "x_train has images of"),
+    "label count": ({"y_train": np.zeros(11, int)}, "12 images in x_train but 11 labels"),
+    "label kind": ({"y_train": np.zeros(12)}, "y_train must be whole numbers"),
+    "label shape": ({"y_test": np.zeros((6, 1), int)}, "y_test must be one-dimensional"),
+    "negative": ({"y_test": np.arange(6) - 1}, "negative label -1"),
+    "unnamed": ({"y_train": np.arange(12)}, "label 11 has no name"),
+    "names": ({"class_names": np.array([1, 2, 3])}, "class_names must be"),
+    "missing": ({"y_test": None}, "has no y_test"),
+    "objects": ({"class_names": np.array(["a", None, "b"], object)}, "Python objects"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ARRAYS)
+def test_bad_npz_is_refused_in_one_sentence(case, tmp_path, root):
+    changes, reason = BAD_ARRAYS[case]
+    np.savez(tmp_path / "a.npz", **arrays(**changes))
+    with pytest.raises(ValueError, match=reason) as caught:
+        import_dataset("mine", tmp_path / "a.npz", root, workers=1)
+    assert "\n" not in str(caught.value)
+    assert "a.npz" in str(caught.value)
+    assert list(Path(root).glob("*mine*")) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip at all", None])
+def test_files_that_are_no_npz(content, tmp_path, root):
+    np.savez(tmp_path / "a.npz", **arrays())
+    whole = (tmp_path / "a.npz").read_bytes()
+    (tmp_path / "a.npz").write_bytes(whole[: len(whole) // 2] if content is None else content)
+    with pytest.raises(ValueError, match=r"a\.npz is not a readable \.npz file"):
+        import_dataset("mine", tmp_path / "a.npz", root)
+
+
+def test_bad_folders(tmp_path, root):
+    def refused(folder, reason):
+        with pytest.raises(ValueError, match=reason):
+            import_dataset("mine", folder, root, workers=1)
+        assert list(Path(root).glob("*mine*")) == []
+
+    refused(tmp_path / "nowhere", "does not exist")
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "empty", "has no class folders")
+    save_images(tmp_path / "half" / "train", {"ant": 2})
+    refused(tmp_path / "half", "only one of train/ and test/")
+    save_images(tmp_path / "half" / "test", {"bee": 2})
+    refused(tmp_path / "half", "class 'bee' is in test/ but not in train/")
+    save_images(tmp_path / "bare", {"ant": 2})
+    (tmp_path / "bare" / "bee").mkdir()
+    refused(tmp_path / "bare", "bee has no images")
+    save_images(tmp_path / "few", {"ant": 1, "bee": 1})
+    refused(tmp_path / "few", "no images are left for the test split")
+    save_images(tmp_path / "torn", {"ant": 5, "bee": 5})
+    (tmp_path / "torn" / "ant" / "3.png").write_bytes(b"torn")
+    refused(tmp_path / "torn", r"1 image cannot be read: ant/3\.png")
+
+
+@pytest.mark.parametrize("name", ["Mine", "_mine", "mi ne", "../mine", "mine@32", "", "digits"])
+def test_bad_names(name, tmp_path, root):
+    np.savez(tmp_path / "a.npz", **arrays())
+    with pytest.raises(ValueError, match=r"not a usable name|embedded"):
+        import_dataset(name, tmp_path / "a.npz", root)
+
+
+def test_used_names_need_replace_and_old_maps_live_on(tmp_path, root):
+    np.savez(tmp_path / "a.npz", **arrays())
+    import_dataset("mine", tmp_path / "a.npz", root)
+    old = open_dataset("mine", root)
+    before = old.train.images(np.arange(12)).copy()
+    np.savez(tmp_path / "b.npz", **arrays(count=9))
+    with pytest.raises(ValueError, match=r"already in .* --replace"):
+        import_dataset("mine", tmp_path / "b.npz", root)
+    import_dataset("mine", tmp_path / "b.npz", root, replace=True)
+    assert len(open_dataset("mine", root).train) == 9
+    np.testing.assert_array_equal(old.train.images(np.arange(12)), before)
+    assert sorted(p.name for p in Path(root).iterdir()) == [".locks", "mine"]
+
+
+@pytest.mark.skipif(not PACKS.is_dir(), reason="the real packs are not beside this checkout")
+def test_all_real_packs(root):
+    packs = sorted(PACKS.glob("*.npz"))
+    assert packs
+    for pack in packs:
+        start = time.perf_counter()
+        import_dataset(pack.stem, pack, root)
+        seconds = time.perf_counter() - start
+        dataset = open_dataset(pack.stem, root)
+        with np.load(pack) as given:
+            np.testing.assert_array_equal(dataset.train.images(np.arange(len(dataset.train))), given["x_train"])
+            np.testing.assert_array_equal(dataset.test.labels, given["y_test"])
+            assert dataset.train.info.class_names == tuple(given["class_names"].tolist())
+        assert problems(dataset) == []
+        print(f"{pack.stem}: {len(dataset.train)} + {len(dataset.test)} images in {seconds:.2f} s")

@@ -1,0 +1,168 @@
+"""The CIFAR-style networks: shapes, parameter counts, the parameter-free shortcut, initialization, activations."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rayctsl.models import MODELS, build_model, num_parameters
+from rayctsl.models.resnet import Block, shortcut
+
+CIFAR_BLOCKS = {"resnet8": 1, "resnet20": 3, "resnet32": 5, "resnet44": 7, "resnet56": 9}
+
+
+def expected_parameters(blocks: int, width: int, num_classes: int) -> int:
+    """Counted layer by layer: 3x3 convolutions without bias, two numbers a channel for batch norm, a linear head."""
+    total = 9 * 3 * width + 2 * width
+    before = width
+    for channels in (width, 2 * width, 4 * width):
+        total += 9 * before * channels + (2 * blocks - 1) * 9 * channels * channels + 2 * blocks * 2 * channels
+        before = channels
+    return total + 4 * width * num_classes + num_classes
+
+
+@pytest.mark.parametrize(("name", "blocks"), CIFAR_BLOCKS.items())
+@pytest.mark.parametrize(("width", "num_classes"), [(16, 10), (5, 3)])
+def test_parameter_count(name: str, blocks: int, width: int, num_classes: int):
+    model = build_model(name, num_classes, width=width)
+    assert num_parameters(model) == expected_parameters(blocks, width, num_classes)
+
+
+def test_resnet20_has_the_published_size():
+    model = build_model("resnet20", 10)
+    assert num_parameters(model) == 269_722
+    assert num_parameters(model.get_submodule(str(model.head_name))) == 650
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_parameter_gets_a_gradient(name: str):
+    model = build_model(name, 4, width=16 if name in ("resnet18", "resnet34") else 4, seed=0)
+    images = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    logits = model(images)
+    assert logits.shape == (6, 4)
+    torch.nn.functional.cross_entropy(logits, torch.arange(6) % 4).backward()
+    for path, parameter in model.named_parameters():
+        assert parameter.grad is not None, path
+        assert torch.isfinite(parameter.grad).all(), path
+        assert parameter.grad.abs().sum() > 0, path
+
+
+@pytest.mark.parametrize(("height", "width"), [(20, 20), (28, 28), (33, 21), (84, 84), (96, 96)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_image_sizes(height: int, width: int, channels: int):
+    model = build_model("resnet8", 7, width=3, seed=0)
+    assert model(torch.randn(2, channels, height, width)).shape == (2, 7)
+
+
+@pytest.mark.parametrize("name", ["resnet8", "resnet18"])
+def test_grey_is_colour_with_equal_channels(name: str):
+    model = build_model(name, 5, seed=0)
+    grey = torch.randn(3, 1, 32, 32, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(model(grey), model(grey.repeat(1, 3, 1, 1)))
+
+
+@pytest.mark.parametrize("name", ["resnet8", "resnet18"])
+@pytest.mark.parametrize("channels", [2, 4])
+def test_other_channel_counts_are_refused(name: str, channels: int):
+    with pytest.raises(ValueError, match=f"must have 1 or 3 channels, not {channels}"):
+        build_model(name, 5)(torch.zeros(2, channels, 32, 32))
+
+
+def test_the_memory_layout_of_the_images_changes_nothing():
+    model = build_model("resnet8", 5, seed=0)
+    images = torch.randn(3, 3, 24, 24, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(model(images), model(images.contiguous(memory_format=torch.channels_last)))
+
+
+def test_shortcut_by_hand():
+    """A 3x3 image of one channel, halved to 2x2 and set between zero channels; odd padding goes to the end."""
+    x = torch.tensor([[[[1.0, 2, 3], [4, 5, 6], [7, 8, 9]]]])
+    kept, zero = [[1.0, 3], [7, 9]], [[0.0, 0], [0, 0]]
+    assert shortcut(x, 2, 3).tolist() == [[zero, kept, zero]]
+    assert shortcut(x, 2, 2).tolist() == [[kept, zero]]
+    assert shortcut(x, 1, 1) is x
+
+
+def test_block_is_its_shortcut_when_the_convolutions_are_zero():
+    block = Block(1, 3, 2, nn.ReLU).eval()
+    for conv in (block.conv1, block.conv2):
+        nn.init.zeros_(conv.weight)
+    x = torch.tensor([[[[1.0, 2, -3], [4, 5, 6], [7, 8, 9]]]])
+    zero = [[0.0, 0], [0, 0]]
+    assert block(x).tolist() == [[zero, [[1.0, 0], [7, 9]], zero]]
+
+
+def test_block_adds_its_two_branches():
+    """Centre-pixel kernels of weight 2 and 3: the residual branch multiplies by 6, the sum by 7."""
+    block = Block(1, 1, 1, nn.ReLU).eval()
+    for conv, factor in ((block.conv1, 2.0), (block.conv2, 3.0)):
+        nn.init.zeros_(conv.weight)
+        conv.weight.data[0, 0, 1, 1] = factor
+    for norm in (block.norm1, block.norm2):
+        norm.eps = 0.0
+    x = torch.tensor([[[[1.0, 2], [3, 4]]]])
+    assert block(x).tolist() == [[[[7.0, 14], [21, 28]]]]
+
+
+@pytest.mark.parametrize("name", ["resnet20", "resnet18"])
+def test_initialization_is_kaiming_fan_out_and_plain_batch_norm(name: str):
+    model = build_model(name, 10, seed=3)
+    scaled = []
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            fan_out = module.out_channels * module.kernel_size[0] * module.kernel_size[1]
+            normal = module.weight.detach() / math.sqrt(2 / fan_out)
+            # Six standard errors of the mean and of the standard deviation of n normal numbers.
+            assert abs(normal.mean()) < 6 / math.sqrt(normal.numel())
+            assert abs(normal.std() - 1) < 6 / math.sqrt(2 * normal.numel())
+            scaled.append(normal.flatten())
+        elif isinstance(module, nn.BatchNorm2d):
+            assert (module.weight == 1).all()
+            assert (module.bias == 0).all()
+    values = torch.cat(scaled)
+    assert abs((values**4).mean() - 3) < 0.15  # a uniform distribution would have 1.8
+
+
+@pytest.mark.parametrize(("name", "norms"), [("resnet8", 7), ("resnet20", 19), ("resnet18", 20)])
+def test_every_convolution_has_its_batch_norm(name: str, norms: int):
+    model = build_model(name, 10)
+    kinds = [type(module) for module in model.modules()]
+    assert kinds.count(nn.BatchNorm2d) == norms
+    assert kinds.count(nn.Conv2d) == norms
+
+
+def test_training_and_evaluation_mode_use_different_statistics():
+    model = build_model("resnet8", 5, width=4, seed=0)
+    images = torch.randn(8, 3, 20, 20, generator=torch.Generator().manual_seed(0)) + 2
+    assert not torch.allclose(model.train()(images), model.eval()(images))
+
+
+@pytest.mark.parametrize("name", ["resnet8", "resnet18"])
+def test_softplus_leaves_no_relu_and_a_smooth_function(name: str):
+    rough, smooth = (build_model(name, 3, activation=activation, seed=0) for activation in ("relu", "softplus"))
+    assert any(isinstance(module, nn.ReLU) for module in rough.modules())
+    assert not any(isinstance(module, nn.ReLU) for module in smooth.modules())
+    assert all(torch.equal(a, b) for a, b in zip(rough.parameters(), smooth.parameters(), strict=True))
+    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    assert not torch.allclose(rough(images), smooth(images))
+    # Between its kinks a ReLU network with fixed statistics is linear in the image; Softplus bends everywhere.
+    assert not curvature(rough, images).any()
+    assert (curvature(smooth, images) != 0).all()
+
+
+def curvature(model: nn.Module, images: Tensor) -> Tensor:
+    """The second derivative of the summed logits along the all-ones direction, per pixel."""
+    images = images.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(model.eval()(images).sum(), images, create_graph=True)
+    (bend,) = torch.autograd.grad(slope.sum(), images, allow_unused=True, materialize_grads=True)
+    return bend
+
+
+def test_in_place_activation_is_safe_for_autograd():
+    """The gradient equals a finite difference in float64."""
+    model = build_model("resnet8", 2, width=2, seed=0).double().eval()
+    x = torch.randn(1, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert torch.autograd.gradcheck(model, (x.requires_grad_(),))

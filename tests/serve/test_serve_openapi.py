@@ -1,0 +1,24 @@
+"""schemathesis over the OpenAPI document of a real service: no 5xx, no answer that is not documented."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+
+from serve.bench.instance import Instance
+
+pytestmark = pytest.mark.slow
+
+
+def test_every_answer_is_documented(waiting_service: Instance, python: str, tmp_path: Path) -> None:
+    schemathesis = Path(python).parent / "schemathesis"
+    command = [schemathesis, "run", f"{waiting_service.url}/openapi.json", "--seed", "1", "--no-color"]
+    command += ["--phases", "examples,coverage,fuzzing,stateful", "--max-examples", "15", "--workers", "2"]
+    # An event stream of a job that waits has no end.
+    command += ["--exclude-path", "/finetune/{id}/events"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout[-8000:]
+    assert httpx.get(f"{waiting_service.url}/readyz", trust_env=False).status_code == 200
