@@ -20,7 +20,6 @@ import httpx
 DEFAULT_URL = "http://127.0.0.1:8000"
 ENDED = ("succeeded", "failed", "cancelled")
 RETRIES = 5
-BLOCK = 1024 * 1024
 
 
 class ServiceError(ValueError):
@@ -156,7 +155,7 @@ class Client:
             done = there if answer.status_code == 206 else 0
             total = done + int(answer.headers["content-length"])
             with partial.open("ab" if answer.status_code == 206 else "wb") as file:
-                for block in answer.iter_raw(BLOCK):
+                for block in answer.iter_raw():
                     file.write(block)
                     done += len(block)
                     if on_bytes:

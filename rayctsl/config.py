@@ -319,6 +319,14 @@ class Config(Section):
         return 0 if self.method.name == "scratch" else self.inner_steps * self.trajectories
 
 
+SECTIONS: dict[str, type[BaseModel]] = {  # where a bare key is looked for; `finetune` repeats names and is left out
+    "model": ModelConfig,
+    "data": DataConfig,
+    "inner": InnerConfig,
+    "method": MethodConfig,
+    "reset": ResetConfig,
+    "topology": TopologyConfig,
+}
 METHOD_CONFIGS: dict[str, type[MethodConfig]] = {
     kind.model_fields["name"].default: kind for kind in get_args(get_args(AnyMethod)[0])
 }
@@ -376,14 +384,7 @@ def _locate(key: str, raw: Mapping[str, Any]) -> str:
     if "." in key or key in Config.model_fields:
         return key
     method = METHOD_CONFIGS.get(dict(raw.get("method") or {}).get("name", "shifting"), MethodConfig)
-    sections: dict[str, type[BaseModel]] = {
-        "model": ModelConfig,
-        "data": DataConfig,
-        "inner": InnerConfig,
-        "method": method,
-        "reset": ResetConfig,
-        "topology": TopologyConfig,
-    }
+    sections = {**SECTIONS, "method": method}
     owners = [name for name, section in sections.items() if key in section.model_fields]
     return f"{owners[0]}.{key}" if len(owners) == 1 else key
 
@@ -408,7 +409,10 @@ def _explain(error: Any) -> str:
     key = ".".join(location)
     if error["type"] == "extra_forbidden":
         section = _section_at(error["loc"][:-1])
-        return f"config key {key!r} is unknown" + suggest(location[-1], section.model_fields)
+        known = list(section.model_fields)
+        if section is Config:  # a bare key may mean a key of any section
+            known += [field for part in SECTIONS.values() for field in part.model_fields]
+        return f"config key {key!r} is unknown" + suggest(location[-1], set(known))
     if error["type"] == "union_tag_invalid":
         word = error["ctx"]["tag"]
         return f"method {word!r} is unknown" + suggest(word, METHOD_CONFIGS)

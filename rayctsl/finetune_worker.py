@@ -33,6 +33,8 @@ def run_worker(storage: Storage, worker: str, *, idle_seconds: float, pace: Pace
             if assignment is None or assignment == last:
                 time.sleep(poll_seconds)
                 continue
+            if assignment["job"] is None:  # sent away
+                return
             run_job(storage.inside(f"jobs/{assignment['job']}"), assignment["attempt"], pace)
             last, last_work = assignment, time.monotonic()
     finally:

@@ -21,7 +21,7 @@ from rayctsl.data.batches import Normalizer
 from rayctsl.data.store import SplitInfo
 from rayctsl.models import build_model
 
-FORMAT = "rayctsl-finetuned-1"
+KEY = "rayctsl.finetuned"
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ def save_finetuned(module: nn.Module, model: Mapping[str, Any], info: SplitInfo)
     """A module's complete state and the facts of the dataset's training split it was fine-tuned on."""
     facts = Facts(dict(model), info.name, info.class_names, info.shape, info.mean, info.std)
     state = {name: value.detach().cpu().contiguous().clone() for name, value in module.state_dict().items()}
-    return save(state, metadata={"format": "pt", "made_by": FORMAT, "facts": json.dumps(asdict(facts))})
+    # One entry only: safetensors writes several in random order, and equal models should be equal files.
+    return save(state, metadata={KEY: json.dumps(asdict(facts), sort_keys=True)})
 
 
 class Finetuned:
@@ -57,9 +58,9 @@ class Finetuned:
         try:
             (size,) = struct.unpack_from("<Q", data)
             metadata = json.loads(data[8 : 8 + size]).get("__metadata__", {})
-            if metadata.get("made_by") != FORMAT:
+            if KEY not in metadata:
                 raise ValueError("it does not say that it is a fine-tuned model")
-            raw: dict[str, Any] = json.loads(metadata["facts"])
+            raw: dict[str, Any] = json.loads(metadata[KEY])
             fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in raw.items()}
             facts = Facts(**fields)
             options = {**facts.model, "weights": None}

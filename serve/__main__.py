@@ -6,6 +6,7 @@ import argparse
 import fcntl
 import logging
 import os
+import signal
 import sys
 from typing import NoReturn
 
@@ -36,6 +37,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--job-cpus", type=float, default=1.0, metavar="N", help="CPUs of a job (default: 1)")
     parser.add_argument("--job-gpus", type=float, default=0.0, metavar="N", help="GPUs of a job (default: 0)")
     parser.add_argument("--job-limit", type=float, default=86400.0, metavar="SECONDS", help="longest time of a job")
+    parser.add_argument(
+        "--worker-idle", type=float, metavar="SECONDS", help="a worker without a job leaves a shared cluster (120)"
+    )
     parser.add_argument("--checkpoint-every", type=float, default=30.0, metavar="SECONDS", help="(default: 30)")
     return parser
 
@@ -76,6 +80,9 @@ def _serve(options: argparse.Namespace) -> int:
         job_gpus=options.job_gpus,
         job_limit_seconds=options.job_limit,
         checkpoint_seconds=options.checkpoint_every,
+        # Our own Ray has nobody else to make room for: one worker stays warm, so that jobs start at once.
+        worker_idle_seconds=options.worker_idle or (120.0 if options.address else 1e9),
+        warm_workers=0 if options.address else 1,
     )
     settings.folder.mkdir(parents=True, exist_ok=True)
     with (settings.folder / "lock").open("w") as lock:
@@ -109,6 +116,8 @@ def run(settings: object) -> int:
         timeout_graceful_shutdown=3,
         h11_max_incomplete_event_size=64 * 1024,
     )
+    # After a clean stop uvicorn raises the signal again, for whoever was there before it: nobody needs to die of it.
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
     server = uvicorn.Server(config)
     server.run()
     return 0 if server.started else 1

@@ -75,6 +75,8 @@ class RayHead:
                 time.sleep(0.1)
             if self._is_running(head):
                 os.killpg(head.pid, signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait(STOP_SECONDS)
         self._clean(head)
         self._record.unlink(missing_ok=True)
 

@@ -61,6 +61,8 @@ class Service:
                 await self._turning
         if self.head:
             await asyncio.to_thread(self.head.stop)
+        else:
+            await asyncio.to_thread(self.pool.send_away_idle)
         await self.ray.close()
         self.store.close()
 

@@ -33,7 +33,7 @@ class Settings:
     job_gpus: float = 0.0
     job_limit_seconds: float = 24 * 3600.0
     checkpoint_seconds: float = 30.0
-    worker_idle_seconds: float = 600.0
+    worker_idle_seconds: float = 120.0
     warm_workers: int = 0  # kept ready even when no job waits
     body_limit: int = 64 * 1024
     image_limit: int = 10 * 1024 * 1024

@@ -17,7 +17,8 @@ import ray
 import torch
 from torch import Tensor
 
-from rayctsl.cluster.transport import AcrossNodes, Mailbox, NodeExchange, NodePlan, Travelling, remove_segment
+from rayctsl.cluster.membership import Membership, Place
+from rayctsl.cluster.transport import AcrossNodes, Mailbox, NodeExchange, Travelling, remove_segment
 from rayctsl.learning.group import TaskGroup
 from rayctsl.learning.loop import keep_here, run_steps
 from rayctsl.learning.meta_learner import MetaLearner as Meta
@@ -26,29 +27,6 @@ from rayctsl.learning.training import Problem
 from rayctsl.methods import build_method
 
 MEASURED_STEPS = 2
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an actor lives."""
-
-    node: str
-    address: str
-    pid: int
-
-
-@dataclass(frozen=True)
-class Membership:
-    """An actor's part in one generation of the group: shared memory in the node, a collective between nodes, or mail.
-
-    Everything absent means that this process is alone and exchanges with nobody.
-    """
-
-    rank: int
-    generation: str
-    node_plan: NodePlan | None = None
-    across: tuple[str, tuple[str, int], int, int] | None = None  # backend, store address, rank, world
-    mailbox: Any = None  # the meta-learner's handle; for itself the number of learners
 
 
 @dataclass

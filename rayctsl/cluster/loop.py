@@ -18,11 +18,12 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from torch import Tensor
 
-from rayctsl.cluster.actors import Membership, MetaLearner, Part, Place, TaskLearner
+from rayctsl.cluster.actors import MetaLearner, Part, TaskLearner
 from rayctsl.cluster.live import LiveView
+from rayctsl.cluster.membership import Membership, Place, alone, by_mail, by_nccl, by_shared_memory
 from rayctsl.cluster.packing import Packing, pack, utilisation
 from rayctsl.cluster.resources import choose_num_learners, connected, reserve
-from rayctsl.cluster.transport import NodePlan, PeerLost
+from rayctsl.cluster.transport import PeerLost
 from rayctsl.config import Config
 from rayctsl.learning.group import NonFiniteLoss
 from rayctsl.learning.run_folder import RunFolder
@@ -30,6 +31,8 @@ from rayctsl.learning.snapshot import RunState
 from rayctsl.learning.training import Chunk, EngineFault, Problem, train_with
 from rayctsl.registry import Initialization
 
+START_SECONDS = 300.0  # for an actor to start and open its tasks' data
+REPLACEMENT_SECONDS = 600.0  # for a lost node's place to be filled
 GRACE_SECONDS = 5.0  # for survivors of a fault to notice it; who does not is replaced too
 
 
@@ -45,13 +48,26 @@ def run_on_ray(
 class RayEngine:
     """One MetaLearner and W TaskLearners in one placement group."""
 
-    def __init__(self, problem: Problem, placement: PlacementGroup | None = None, first_bundle: int = 0):
+    def __init__(
+        self,
+        problem: Problem,
+        placement: PlacementGroup | None = None,
+        first_bundle: int = 0,
+        measure_costs: bool = True,
+    ):
+        """
+        Args:
+            placement: a group to use, from bundle `first_bundle` on, in place of one of its own (a sweep's trial).
+            measure_costs: False takes all tasks as equally costly, which makes the packing a function of the config.
+        """
         self.problem, self.config = problem, problem.config
         self.topology = self.config.topology
         self.placement, self.first_bundle, self._owns_placement = placement, first_bundle, placement is None
+        self.measure_costs = measure_costs
         self.learners: list[Any] = []
         self.meta: Any = None
         self.packing: Packing | None = None
+        self._nodes: set[str] = set()
         self._generation = 0
         self._run_id = uuid.uuid4().hex[:8]
         self._live = LiveView(problem.task_names)
@@ -66,7 +82,7 @@ class RayEngine:
             self._spawn(state)
             self._connect(state)
         except (RayActorError, PeerLost, GetTimeoutError) as error:
-            self._call_off()
+            self._release()
             raise EngineFault(f"the group could not be built: {_reason(error)}") from error
         except RayTaskError as error:
             raise _cause(error) from None
@@ -74,14 +90,18 @@ class RayEngine:
     def _spawn(self, state: RunState | None) -> None:
         if self.packing is None and state is not None and "packing" in state.facts:
             self.packing = Packing.from_json(state.facts["packing"])
+        alive = [_answers(actor) for actor in [*self.learners, self.meta]]
+        if self._lost_a_node():
+            self._release()  # Ray moves a lost node's bundles in its own time; a new group is placed at once
         if self.placement is None:
             wanted = len(self.packing.learners) if self.packing else None
             wanted = wanted or choose_num_learners(self.topology, len(self.problem.task_names))
-            self.placement = reserve(self.topology, wanted)
+            # A lost node may take a while to be replaced; a first start that does not fit is refused at once.
+            patience = max(self.topology.wait_seconds, REPLACEMENT_SECONDS if self._generation else 0.0)
+            self.placement = reserve(self.topology, wanted, patience)
         num_learners = self.placement.bundle_count - self.first_bundle
         if not self.learners:
-            self.learners = [None] * num_learners
-        alive = [_answers(actor) for actor in [*self.learners, self.meta]]
+            self.learners, alive = [None] * num_learners, [False] * (num_learners + 1)
         for number in range(num_learners):
             if not alive[number]:
                 self.learners[number] = self._new_actor(TaskLearner, number, "learner")
@@ -89,8 +109,12 @@ class RayEngine:
             self.meta = self._new_actor(MetaLearner, 0, "meta")
         if self.packing is None:
             self.packing = self._pack(num_learners)
-        ray.get([a.host.remote(names) for a, names in zip(self.learners, self.packing.learners, strict=True)])
-        ray.get(self.meta.host.remote(()))
+        shares = [*self.packing.learners, ()]
+        _get([actor.host.remote(names) for actor, names in zip([*self.learners, self.meta], shares, strict=True)])
+
+    def _lost_a_node(self) -> bool:
+        standing = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        return self._owns_placement and not self._nodes <= standing
 
     def _new_actor(self, kind: Any, bundle: int, role: str) -> Any:
         assert self.placement is not None
@@ -105,11 +129,11 @@ class RayEngine:
     def _pack(self, num_learners: int) -> Packing:
         """Measure every task's cost with all learners busy, as they will be, and spread the tasks evenly."""
         names = self.problem.task_names
-        if num_learners in (1, len(names)):
+        if num_learners in (1, len(names)) or not self.measure_costs:
             return pack(dict.fromkeys(names, 1.0), num_learners)
         shares = [names[number::num_learners] for number in range(num_learners)]
         costs: dict[str, float] = {}
-        for measured in ray.get([a.measure.remote(s) for a, s in zip(self.learners, shares, strict=True)]):
+        for measured in _get([a.measure.remote(s) for a, s in zip(self.learners, shares, strict=True)]):
             costs.update(measured)
         return pack({name: costs[name] for name in names}, num_learners)
 
@@ -117,41 +141,27 @@ class RayEngine:
         assert self.packing is not None
         self._generation += 1
         everyone = [*self.learners, self.meta]
-        meta_state = ray.put(state.meta if state else {"phi": ray.get(self.learners[0].first_phi.remote())})
+        meta_state = ray.put(state.meta if state else {"phi": _get(self.learners[0].first_phi.remote())})
         shares = [*self.packing.learners, ()]
         parts = [{name: state.tasks[name] for name in names} if state else None for names in shares]
-        sizes = ray.get([a.begin.remote(meta_state, part) for a, part in zip(everyone, parts, strict=True)])
-        memberships = self._memberships(ray.get([actor.place.remote() for actor in everyone]), sizes[-1])
-        ray.get([actor.join.remote(member) for actor, member in zip(everyone, memberships, strict=True)])
-        ray.get([actor.forget_segment.remote() for actor in everyone])
+        sizes = _get([a.begin.remote(meta_state, part) for a, part in zip(everyone, parts, strict=True)])
+        places = _get([actor.place.remote() for actor in everyone])
+        self._nodes = {place.node for place in places}
+        memberships = self._memberships(places, sizes[-1])
+        _get([actor.join.remote(member) for actor, member in zip(everyone, memberships, strict=True)])
+        _get([actor.forget_segment.remote() for actor in everyone])
 
     def _memberships(self, places: list[Place], size: int) -> list[Membership]:
-        """Everyone's part in the next generation; the meta-learner is the last."""
-        num_learners, generation = len(self.learners), f"{self._run_id}-{self._generation}"
-        plain = [Membership(rank, generation) for rank in range(num_learners + 1)]
-        if num_learners == 1:
-            return plain
+        generation = f"{self._run_id}-{self._generation}"
+        if len(self.learners) == 1:
+            return alone(generation)
         if self.topology.transport == "objects":
-            mail = [Membership(rank, generation, mailbox=self.meta) for rank in range(num_learners)]
-            return [*mail, Membership(num_learners, generation, mailbox=num_learners)]
+            return by_mail(generation, self.meta, len(self.learners))
         if self._uses_nccl:
-            store = ray.get(self.meta.open_store.remote())
-            world = num_learners
-            ranked = [Membership(r, generation, across=("nccl", store, r, world)) for r in range(world)]
-            return [*ranked, plain[-1]]
-        nodes: dict[str, list[int]] = {}
-        for rank, place in enumerate(places):
-            nodes.setdefault(place.node, []).append(rank)
-        store = ray.get(self.meta.open_store.remote()) if len(nodes) > 1 else None
-        members = {}
-        for node_rank, ranks in enumerate(nodes.values()):
-            slots = [rank for rank in ranks if rank < num_learners]
-            for seat, rank in enumerate(ranks):
-                segment = f"rayctsl-{generation}-{node_rank}"
-                plan = NodePlan(segment, size, members=len(ranks), slots=len(slots), place=seat, nodes=len(nodes))
-                across = ("gloo", store, node_rank, len(nodes)) if store is not None and seat == 0 else None
-                members[rank] = Membership(rank, generation, plan, across)
-        return [members[rank] for rank in range(num_learners + 1)]
+            return by_nccl(generation, _get(self.meta.open_store.remote()), len(self.learners))
+        several = len({place.node for place in places}) > 1
+        store = _get(self.meta.open_store.remote()) if several else None
+        return by_shared_memory(generation, places, size, store)
 
     @property
     def _uses_nccl(self) -> bool:
@@ -169,14 +179,14 @@ class RayEngine:
         running = {actor.run.remote(start, stop): actor for actor in self.learners}
         if self._meta_follows:
             learner_parts = self._collect(running)
-            ray.get(self.meta.follow.remote(self.learners[0].capture_meta.remote()))
+            self._collect({self.meta.follow.remote(self.learners[0].capture_meta.remote()): self.meta})
         else:
             running[self.meta.run.remote(start, stop)] = self.meta
             learner_parts = self._collect(running)[:-1]
         return self._chunk(learner_parts, time.perf_counter() - started)
 
-    def _collect(self, running: dict[Any, Any]) -> list[Part]:
-        """Wait for all; at the first fault wake the others, then say what happened."""
+    def _collect(self, running: dict[Any, Any]) -> list[Any]:
+        """The results of calls, given by reference and actor; the first fault wakes everyone and is raised."""
         waiting = list(running)
         while waiting:
             done, waiting = ray.wait(waiting, num_returns=1, timeout=1.0)
@@ -249,7 +259,7 @@ class RayEngine:
         return self._captures.submit(fetch)
 
     def name_phi(self, phi: Tensor) -> dict[str, Tensor]:
-        return ray.get(self.learners[0].name_phi.remote(phi))
+        return self._collect({self.learners[0].name_phi.remote(phi): self.learners[0]})[0]
 
     def describe(self) -> str:
         """One line on how the work is spread, for the log and the end of the run."""
@@ -258,18 +268,25 @@ class RayEngine:
         text = f"{len(self.learners)} learners: {hosted}; expected utilisation {self.packing.expected_utilisation:.0%}"
         return text + (f", balance achieved {utilisation(list(self._loads)):.0%}" if len(self._loads) else "")
 
-    def close(self) -> None:
+    def _release(self) -> None:
         """Stop the actors and give the resources back."""
-        self._captures.shutdown(wait=False, cancel_futures=True)
-        if not ray.is_initialized():
-            return
         for actor in [*self.learners, self.meta]:
             if actor is not None:
                 ray.kill(actor)
-        self.learners, self.meta = [], None
+        self.learners, self.meta, self._nodes = [], None, set()
         if self.placement is not None and self._owns_placement:
             remove_placement_group(self.placement)
             self.placement = None
+
+    def close(self) -> None:
+        self._captures.shutdown(wait=False, cancel_futures=True)
+        if ray.is_initialized():
+            self._release()
+
+
+def _get(references: Any) -> Any:
+    """`ray.get` that does not wait for ever for a process that cannot start."""
+    return ray.get(references, timeout=START_SECONDS)
 
 
 def _answers(actor: Any) -> bool:

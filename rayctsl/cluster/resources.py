@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,14 +33,23 @@ def connected(address: str | None) -> Iterator[None]:
         if address in (None, "local"):
             ray.init(address="local", include_dashboard=False, **options)
         else:
+            assert address is not None
+            _knock(address)
             ray.init(address=address, **options)
-    except ConnectionError as error:
+    except (ConnectionError, OSError) as error:
         hint = "start one with 'ray start --head', or leave out --address"
         raise ValueError(f"no Ray cluster answers at {address!r} ({_first_line(error)}); {hint}") from None
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Find out in seconds that nobody listens there; Ray itself keeps trying for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=5).close()
 
 
 def choose_num_learners(topology: TopologyConfig, num_tasks: int) -> int:
@@ -57,15 +67,15 @@ def choose_num_learners(topology: TopologyConfig, num_tasks: int) -> int:
     return max(1, min([num_tasks, *(int(limit) for limit in limits)]))
 
 
-def reserve(topology: TopologyConfig, num_learners: int) -> PlacementGroup:
+def reserve(topology: TopologyConfig, num_learners: int, wait_seconds: float) -> PlacementGroup:
     """A bundle per learner, packed onto as few nodes as possible. A cluster that is too small is refused at once."""
     wanted = {"CPU": topology.cpus_per_learner, "GPU": topology.gpus_per_learner}
     bundle = {name: amount for name, amount in wanted.items() if amount > 0} or {"CPU": 0.001}
     total = ray.cluster_resources()
     fits = all(total.get(name, 0) + 1e-6 >= each * num_learners for name, each in bundle.items())
-    if fits or topology.wait_seconds:
+    if fits or wait_seconds:
         group = placement_group([bundle] * num_learners, strategy="PACK")
-        if group.wait(timeout_seconds=max(topology.wait_seconds, PLACEMENT_SECONDS)):
+        if group.wait(timeout_seconds=max(wait_seconds, PLACEMENT_SECONDS)):
             return group
         remove_placement_group(group)
     free = ray.available_resources()

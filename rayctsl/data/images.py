@@ -6,6 +6,7 @@ Images that cannot be read are collected and refused together, by name.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import multiprocessing
 import os
@@ -113,7 +114,8 @@ def _decoded_chunks(pictures: Iterable[Picture], arrays: Mapping[str, np.ndarray
         while True:
             # A bounded number of chunks in flight: archives are larger than memory.
             while len(waiting) < 3 * workers and (chunk := list(islice(stream, CHUNK))):
-                waiting.add(pool.submit(_decode_chunk, chunk, shapes))
+                with _ctrl_c_held_back():
+                    waiting.add(pool.submit(_decode_chunk, chunk, shapes))
             if not waiting:
                 return
             finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
@@ -149,9 +151,18 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     return image
 
 
+@contextlib.contextmanager
+def _ctrl_c_held_back() -> Iterator[None]:
+    """Processes started meanwhile never see Ctrl-C, from their first moment on; here it comes a little later."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _start_worker() -> None:
-    """Leave Ctrl-C to the parent, and do not outlive it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Do not outlive the parent, however it ends."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -20,7 +20,7 @@ class Progress:
         if sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(total=total, desc=title, unit=unit, unit_scale=True, leave=False)
+            self._bar = tqdm(total=total, desc=title, unit=f" {unit}", unit_scale=True, leave=False)
 
     def restart(self, done: int, total: int | None) -> None:
         """Go on from a known state, such as a partly downloaded file."""

@@ -60,6 +60,9 @@ class Split:
     def __len__(self) -> int:
         return self.info.count
 
+    def __reduce__(self) -> tuple:
+        return open_split, (self.path,)  # another process maps the same file
+
     def images(self, indices: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """Gather uint8 images [len(indices), H, W, C]."""
         if len(self._chunks) == 1:

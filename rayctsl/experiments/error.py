@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,9 +22,8 @@ from rayctsl.learning.tasks import Task, build_image_task
 
 def meta_update(like: Tensor, beta: float, seed: int, number: int) -> Tensor:
     """The meta-update D_number: length beta, direction drawn from (seed, number)."""
-    generator = torch.Generator().manual_seed(seed * 2**32 + number)
-    direction = torch.randn(like.shape, generator=generator, dtype=torch.float64)
-    return (direction * (beta / direction.norm())).to(like)
+    direction = np.random.default_rng([seed, number]).standard_normal(like.shape)
+    return torch.from_numpy(direction * (beta / np.linalg.norm(direction))).to(like)
 
 
 def approximation_errors(

@@ -28,8 +28,8 @@ def draw_errors(summary: dict[str, Any], sweep: Sweep) -> Any:
     for axes, axis in zip(grid, ("alpha", "beta", "k"), strict=True):
         for label in COLOURS:
             points = [p for p in summary["log10_error"] if p["series"] == label and p["axis"] == axis]
-            if len(points) > 1:
-                _series(axes, points, axis, label, summary["exponents"][f"{label}: {axis}"][0])
+            if points:
+                _series(axes, points, axis, label, summary["exponents"].get(f"{label}: {axis}"))
         axes.set_xscale("log")
         axes.set_xlabel(SYMBOLS[axis])
         axes.set_title(", ".join(text for key, text in middle.items() if key != axis), color=INK, fontsize=10)
@@ -41,20 +41,22 @@ def draw_errors(summary: dict[str, Any], sweep: Sweep) -> Any:
     return figure
 
 
-def _series(axes: Any, points: list[dict[str, Any]], axis: str, label: str, exponent: float) -> None:
+def _series(
+    axes: Any, points: list[dict[str, Any]], axis: str, label: str, exponent: tuple[float, float] | None
+) -> None:
     at = np.array([point[axis] for point in points], float)
     means = np.array([point["mean"] for point in points])
     halves = np.nan_to_num([point["interval"] for point in points])
     name, _, rest = label.partition(", ")
-    shown = f"{LABELS[name]}{', ' + rest if rest else ''}: ~ {axis}^{exponent:.2f}"
+    shown = f"{LABELS[name]}, {rest}" if rest else LABELS[name]
+    if exponent:
+        shown += f": ~ {axis}^{exponent[0]:.2f}"
     axes.errorbar(at, means, halves, color=COLOURS[label], marker="o", markersize=4, capsize=3, label=shown)
 
 
 def _reference(axes: Any, summary: dict[str, Any]) -> None:
     """A grey line with the bound's k^2, to compare slopes by eye."""
     points = [point for point in summary["log10_error"] if point["axis"] == "k"]
-    if len(points) < 2:
-        return
     ends = np.array([min(point["k"] for point in points), max(point["k"] for point in points)], float)
     lowest = min(point["mean"] for point in points)
     axes.plot(ends, lowest - 0.3 + 2 * np.log10(ends / ends[0]), color=QUIET, linestyle=":", label="slope of k^2")

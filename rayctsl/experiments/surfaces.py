@@ -32,7 +32,7 @@ class Environment:
     def load(cls, path: str | Path) -> Environment:
         """Read an .npz file; ValueError when it is missing or not what it should be."""
         try:
-            with np.load(path, allow_pickle=False) as data:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as data:
                 angles, targets, coeff = (np.asarray(data[key], float) for key in ("angles", "targets", "coeff"))
         except FileNotFoundError:
             raise ValueError(f"there is no environment file {path}") from None

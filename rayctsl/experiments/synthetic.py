@@ -112,6 +112,8 @@ def _build_group(
     environments: list[Environment], starts: np.ndarray, config: Config, method: Method
 ) -> TaskGroup | SurfaceGroup:
     name = config.method.name
+    if name == "anil":
+        raise ValueError("method 'anil' adapts the head alone, and a surface has no head")
     if name in ONE_START_AT_A_TIME and len(starts) > 1:
         raise ValueError(f"method {name!r} takes one start at a time")
     if name in ONE_TASK_AT_A_TIME:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from rayctsl.config import Config
@@ -33,5 +32,5 @@ class MetaLearner:
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         pending = state.get("pending")
-        self.pending = None if pending is None else torch.clone(pending)
+        self.pending = None if pending is None else pending.to(self.phi.device, copy=True)
         copy_state(self.state(), state)

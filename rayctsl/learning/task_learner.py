@@ -103,6 +103,7 @@ class TaskLearner:
         return {"theta": self.theta, "counts": self.counts, **self.adaptation_state(), **memory}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        prefix = "memory."
-        self.memory = {k.removeprefix(prefix): v.clone() for k, v in state.items() if k.startswith(prefix)}
+        prefix, device = "memory.", self.theta.device
+        saved = {name: value for name, value in state.items() if name.startswith(prefix)}
+        self.memory = {name.removeprefix(prefix): value.to(device, copy=True) for name, value in saved.items()}
         copy_state(self.state(), state)

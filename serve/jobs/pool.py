@@ -7,10 +7,12 @@ worker counts as dead when its counter stands still and Ray says that it has end
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 import sys
 import time
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 from rayctsl.finetune_job import read_json
@@ -28,12 +30,18 @@ ASK_SECONDS = 3.0
 MAX_DELAY_SECONDS = 60.0
 
 
-@dataclass
+@dataclass(frozen=True)
 class Sign:
-    """A worker's counter as last seen, and when it last moved on this process's clock."""
+    """A worker's counter as last seen, since when, on this process's clock, and whether it was seen to move."""
 
-    count: int = 0
-    moved: float = field(default_factory=time.monotonic)
+    count: int
+    moves: bool = False
+    since: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_beating(self) -> bool:
+        """A counter found by a new service may be a dead worker's: it must move, or have just begun."""
+        return (self.moves or self.count <= 2) and time.monotonic() - self.since < FRESH_SECONDS
 
 
 class WorkerPool:
@@ -52,16 +60,17 @@ class WorkerPool:
         """Find out who is alive, who is dead, and whether Ray answers."""
         self._slots = await asyncio.to_thread(self.store.slots)
         names = [slot.worker for slot in self._slots if slot.worker]
-        beating = await asyncio.to_thread(lambda: {name: self._is_beating(name) for name in names})
-        self.alive = [name for name in names if beating[name]]
+        await asyncio.to_thread(self._look_at, names)
+        self.alive = [name for name in names if name in self._signs and self._signs[name].is_beating]
         self.dead = set()
         if self.alive:
             self._failures = 0
         try:
-            for name in names:
-                if not beating[name] and await self._has_ended(name):
+            silent = [name for name in names if self.is_silent(name, FRESH_SECONDS)]
+            for name in silent:
+                if await self._has_ended(name):
                     self.dead.add(name)
-            if len(self.alive) < len(names):
+            if silent:
                 self.up = True  # it has just answered
             elif not self.up or time.monotonic() - self._asked > ASK_SECONDS:
                 self.up, self._asked = await self.ray.is_up(), time.monotonic()
@@ -93,24 +102,32 @@ class WorkerPool:
 
     def assign(self, worker: str, job_id: str, attempt: int) -> None:
         """Tell a worker what to do next; saying it twice does no harm."""
-        data = f'{{"job": "{job_id}", "attempt": {attempt}}}'
-        self.storage.write(f"workers/{worker}/{ASSIGNMENT}", data.encode())
+        self._write_assignment(worker, {"job": job_id, "attempt": attempt})
+
+    def send_away_idle(self) -> None:
+        """Let workers without a job leave a cluster that others use too; those with one go on without us."""
+        busy = {job.worker for job in self.store.active()}
+        for name in self.alive:
+            if name not in busy:
+                self._write_assignment(name, {"job": None})
+
+    def _write_assignment(self, worker: str, assignment: dict[str, Any]) -> None:
+        self.storage.write(f"workers/{worker}/{ASSIGNMENT}", json.dumps(assignment).encode())
 
     def knows(self, worker: str | None) -> bool:
         return any(slot.worker == worker for slot in self._slots)
 
     def is_silent(self, worker: str | None, seconds: float) -> bool:
         sign = self._signs.get(worker or "")
-        return sign is None or time.monotonic() - sign.moved > seconds
+        return sign is None or time.monotonic() - sign.since > seconds
 
-    def _is_beating(self, name: str) -> bool:
-        alive = read_json(self.storage, f"workers/{name}/{ALIVE}")
-        if alive is None:
-            return False
-        sign = self._signs.setdefault(name, Sign())
-        if alive["count"] != sign.count:
-            sign.count, sign.moved = alive["count"], time.monotonic()
-        return time.monotonic() - sign.moved < FRESH_SECONDS
+    def _look_at(self, names: list[str]) -> None:
+        for name in names:
+            alive = read_json(self.storage, f"workers/{name}/{ALIVE}")
+            if alive is not None and name not in self._signs:
+                self._signs[name] = Sign(alive["count"])
+            elif alive is not None and alive["count"] != self._signs[name].count:
+                self._signs[name] = Sign(alive["count"], moves=True)
 
     async def _has_ended(self, name: str) -> bool:
         status = await self.ray.status(name)

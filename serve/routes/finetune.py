@@ -80,7 +80,7 @@ def create_job(service: Fresh, request: Request, body: FinetuneRequest, idempote
                 max_queued=service.settings.max_queued,
             )
     except KeyReusedError:
-        raise Problem(422, "This Idempotency-Key came before with another request.", "idempotency-key-reused") from None
+        raise Problem(409, "This Idempotency-Key came before with another request.", "idempotency-key-reused") from None
     except QueueFullError:
         headers = {"retry-after": str(RETRY_SECONDS)}
         detail = f"{service.settings.max_queued} jobs are waiting already; try again later."

@@ -34,6 +34,7 @@ BODY: dict[str, Any] = {
                 "type": "object",
                 "properties": {"image": {"type": "string", "format": "binary"}},
                 "required": ["image"],
+                "additionalProperties": False,
             }
         },
         **{f"image/{kind}": _BINARY for kind in ("png", "jpeg", "webp", "gif", "bmp")},
@@ -50,10 +51,10 @@ BODY: dict[str, Any] = {
 )
 async def predict(service: Annotated[Service, Depends(service_of)], id: JobId, request: Request) -> dict[str, Any]:
     """Probabilities of the classes, likeliest first, for a PNG, JPEG, WebP, GIF or BMP image."""
-    content = await _image_of(request)
     job = await asyncio.to_thread(require_job, service, id)
     if job.status != "succeeded" or job.result is None:
         raise Problem(409, f"The job is {job.status}: it has no model.", "no-weights")
+    content = await _image_of(request)
     classes = await asyncio.to_thread(_classify, service, job, content)
     return {"job": job.id, "classes": [{"name": name, "probability": value} for name, value in classes]}
 

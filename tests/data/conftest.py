@@ -29,6 +29,14 @@ def colour_of(label: int, split: str) -> tuple[int, int, int]:
     return 40 + 40 * (label % 5), 40 + 40 * (label // 5 % 5), 250 if split == "train" else 5
 
 
+def canvas(label: int, split: str, side: int) -> np.ndarray:
+    """An image [side, side, 3] of the class's colour with a black bar at its top."""
+    image = np.empty((side, side, 3), np.uint8)
+    image[:] = colour_of(label, split)
+    image[: side // 4] = 0
+    return image
+
+
 def picture(label: int, split: str, side: int = 24, kind: str = "JPEG") -> bytes:
     out = io.BytesIO()
     Image.new("RGB", (side + 6, side), colour_of(label, split)).save(out, kind, quality=95)
@@ -161,8 +169,8 @@ def make_cifar(name: str) -> dict[str, dict[str, bytes]]:
     files = {}
     for batch in [*batches, last]:
         split = "test" if batch == last else "train"
-        planes = [np.repeat(np.array(colour_of(label, split), np.uint8), 1024) for label in (0, 1, 2)]
-        files[f"{folder}/{batch}"] = pickle.dumps({"data": np.stack(planes), fine: [0, 1, 2]})
+        planes = np.stack([canvas(label, split, 32).transpose(2, 0, 1).reshape(-1) for label in (0, 1, 2)])
+        files[f"{folder}/{batch}"] = pickle.dumps({"data": planes, fine: [0, 1, 2]})
     key, meta = ("label_names", "batches.meta") if name == "cifar10" else ("fine_label_names", "meta")
     files[f"{folder}/{meta}"] = pickle.dumps({key: ["apple", "bear", "cup"]})
     archive = "cifar-10-python.tar.gz" if name == "cifar10" else "cifar-100-python.tar.gz"
@@ -172,7 +180,7 @@ def make_cifar(name: str) -> dict[str, dict[str, bytes]]:
 def make_fashion_mnist() -> dict[str, bytes]:
     files = {}
     for split, prefix, count in (("train", "train", 6), ("test", "t10k", 3)):
-        pixels = np.stack([np.full((28, 28), colour_of(n % 3, split)[0], np.uint8) for n in range(count)])
+        pixels = np.stack([canvas(n % 3, split, 28)[..., 0] for n in range(count)])
         head = bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in (count, 28, 28))
         files[f"{prefix}-images-idx3-ubyte.gz"] = gzip.compress(head + pixels.tobytes())
         labels = bytes(n % 3 for n in range(count))
@@ -186,7 +194,7 @@ def make_svhn() -> dict[str, bytes]:
         labels = [n % 3 for n in range(count)]
         pixels = np.zeros((32, 32, 3, count), np.uint8)
         for row, label in enumerate(labels):
-            pixels[..., row] = colour_of(label, split)
+            pixels[..., row] = canvas(label, split, 32)
         files[f"{split}_32x32.mat"] = matlab(X=pixels, y=np.array([[label or 10] for label in labels], np.uint8))
     return files
 
@@ -195,7 +203,7 @@ def make_stl10() -> dict[str, dict[str, bytes]]:
     files = {"stl10_binary/class_names.txt": b"airplane\nbird\ncar\n", "stl10_binary/unlabeled_X.bin": b"x"}
     for split, count in (("train", 6), ("test", 3)):
         labels = [n % 3 for n in range(count)]
-        planes = [np.repeat(np.array(colour_of(label, split), np.uint8), 96 * 96) for label in labels]
+        planes = [canvas(label, split, 96).transpose(2, 1, 0) for label in labels]  # column by column
         files[f"stl10_binary/{split}_X.bin"] = np.stack(planes).tobytes()
         files[f"stl10_binary/{split}_y.bin"] = bytes(label + 1 for label in labels)
     return {"stl10_binary.tar.gz": files}

@@ -201,7 +201,7 @@ def test_killed_import_leaves_nothing_half_made(kill, tmp_path):
     root = tmp_path / "root"
     command = [sys.executable, "-m", "rayctsl.data", "import", "mine", "--from", str(tmp_path / "images")]
     command += ["--data-root", str(root), "--workers", "2", "--size", "16"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + 60
     while not list(root.glob(".mine~*/train.pixels")) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -209,7 +209,11 @@ def test_killed_import_leaves_nothing_half_made(kill, tmp_path):
     while len(workers) < 2 and time.monotonic() < deadline:
         workers = [pid for pid in children_of(process.pid) if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
         time.sleep(0.01)
-    process.send_signal(kill)
+    assert all(never_sees_ctrl_c(pid) for pid in workers)
+    if kill == signal.SIGINT:
+        os.killpg(process.pid, kill)  # Ctrl-C on a terminal reaches every process
+    else:
+        process.send_signal(kill)
     error = process.communicate(timeout=60)[1]
     if kill == signal.SIGINT:
         assert process.returncode == 130
@@ -225,6 +229,11 @@ def test_killed_import_leaves_nothing_half_made(kill, tmp_path):
     subprocess.run(command, check=True, stdout=subprocess.PIPE)
     assert visible(root) == ["mine"]
     assert len(open_dataset("mine", str(root)).train) == 64
+
+
+def never_sees_ctrl_c(pid: int) -> bool:
+    blocked = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigBlk"))
+    return bool(int(blocked.split()[1], 16) & 1 << signal.SIGINT - 1)
 
 
 def is_zombie(pid: int) -> bool:

@@ -1,5 +1,6 @@
-"""The loop against another program: trajectories on the synthetic surfaces, computed in numpy with hand-written
-gradients and kept in tests/golden/surfaces.json (shifting at full length, Reptile and accurate their first meta-updates).
+"""The loop against another program: trajectories on the synthetic surfaces, from numpy and hand-written gradients.
+
+tests/golden/surfaces.json keeps shifting at full length, and the first meta-updates of Reptile and accurate.
 """
 
 from __future__ import annotations

@@ -83,6 +83,7 @@ def test_anil_moves_only_the_head_inside(quadratics, engine_of, phis_of):
     for learner, task in zip(engine.group.active, tasks.values(), strict=True):
         np.testing.assert_array_equal(learner.theta.numpy(), task.start[:4])
         assert np.abs(learner.flat.head.numpy() - task.start[4:]).min() > 0.01
+        assert not learner.theta_grad.any(), "the backward pass stops at the head"
 
 
 def weights(method, steps, m):

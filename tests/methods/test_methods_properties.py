@@ -149,4 +149,3 @@ def test_losses_are_the_training_losses_before_the_step(quadratics, engine_of, n
     np.testing.assert_allclose(chunk.losses[0], expected, rtol=1e-14)
     every_step = engine.method.updates_at(Step(m=0, k=1, K=K))
     assert np.isfinite(chunk.delta_norms).tolist() == [every_step] * (K - 1) + [True]
-

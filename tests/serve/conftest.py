@@ -1,7 +1,8 @@
-"""Real services on real ports: one with the session's Ray cluster, one whose cluster never answers, so jobs wait."""
+"""Real services on real ports: one with a Ray of its own, one whose cluster never answers, so that jobs wait."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,25 +12,8 @@ import httpx
 import pytest
 
 from serve.bench.instance import Instance, make_dataset, make_initialization
-from serve.ray_head import RayHead
-from serve.ray_jobs import RayJobs
 
 NOBODY = "http://127.0.0.1:1"  # an address where no cluster is
-
-
-@pytest.fixture(scope="session")
-def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A head started the way the service starts its own, with its token where services that join it look."""
-    ray = RayJobs(None)
-    head = RayHead(tmp_path_factory.mktemp("head"), ray)
-    head.ensure()
-    assert ray.url
-    assert ray.token
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", "token")
-        patch.setenv("RAY_AUTH_TOKEN", ray.token)
-        yield ray.url
-    head.stop()
 
 
 @pytest.fixture(scope="session")
@@ -47,9 +31,36 @@ def make_world(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
 
 
 @pytest.fixture(scope="session")
-def service(make_world: Callable[[], Path], dashboard: str) -> Iterator[Instance]:
-    with Instance(make_world(), "--address", dashboard, "--max-running", "2").running() as instance:
-        yield instance
+def service(make_world: Callable[[], Path]) -> Iterator[Instance]:
+    """A service with nothing set up: it starts Ray itself, and at the end must stop it."""
+    instance = Instance(make_world(), "--max-running", "2", "--job-cpus", "0.1")
+    instance.start()
+    yield instance
+    record = instance.storage / "service" / "ray.json"
+    head = json.loads(record.read_text())
+    assert instance.stop() == 0
+    assert not Path(f"/proc/{head['pid']}").exists()
+    assert not Path(head["temporary"]).exists()
+    assert not record.exists()
+
+
+@pytest.fixture(scope="session")
+def dashboard(service: Instance) -> Iterator[str]:
+    """That service's Ray, for other services to join: its address, and its token where they look for it."""
+    record = service.storage / "service" / "ray.json"
+    wait_for(lambda: httpx.get(f"{service.url}/readyz", trust_env=False).json()["ray"] == "up")
+    head = json.loads(record.read_text())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", head["token"])
+        yield head["url"]
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 90.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)
 
 
 @pytest.fixture(scope="session")

@@ -91,7 +91,7 @@ def test_weights_hold_the_model_and_its_classes(http: httpx.Client, finished: di
     path = tmp_path / "model.safetensors"
     path.write_bytes(answer.content)
     with safe_open(path, "pt") as file:
-        facts = json.loads(file.metadata()["facts"])
+        facts = json.loads(file.metadata()["rayctsl.finetuned"])
     assert facts["class_names"] == ["top", "middle", "bottom"]
     assert facts["shape"] == [8, 8, 1]
 
@@ -187,7 +187,7 @@ def test_waiting_jobs_queue_bound_keys_and_cancel(waiting_service: Instance, wai
     assert len({answer.json()["id"] for answer in answers}) == 1
     assert sum("idempotent-replay" not in answer.headers for answer in answers) == 1
     other = waiting.post("/finetune", json={**SMALL, "steps": 31}, headers=headers)
-    assert (other.status_code, other.json()["type"]) == (422, "idempotency-key-reused")
+    assert (other.status_code, other.json()["type"]) == (409, "idempotency-key-reused")
 
     with ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda _: waiting.post("/finetune", json=SMALL), range(30)))

@@ -1,0 +1,94 @@
+"""Images per second on one core: random augmented batches from the store against torchvision's per-image pipeline."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Both pipelines in turn, several rounds; the figure is the median of the rounds' ratios."""
+    import torch
+
+    torch.set_num_threads(1)
+    from rayctsl.data.batches import Batches
+    from rayctsl.data.store import SplitInfo, open_split, write_split
+
+    size, batch_size = arguments.size, arguments.batch_size
+    images = np.random.default_rng(0).integers(0, 256, (5000, size, size, 3), dtype=np.uint8)
+    labels = np.arange(5000) % 10
+    with tempfile.TemporaryDirectory() as folder:
+        info = SplitInfo("bench", "train", (size, size, 3), tuple("0123456789"))
+        write_split(Path(folder) / "train.arrow", images, labels, info)
+        batches = Batches(open_split(Path(folder) / "train.arrow"), seed=0, name="bench", batch_size=batch_size)
+        per_image = _per_image_pipeline(images, labels, batch_size)
+        stored, obvious = [], []
+        for number in range(arguments.rounds):
+            stored.append(_rate(partial(_stored_batch, batches, number * 1000), 60, batch_size))
+            obvious.append(_rate(per_image, 6, batch_size))
+    ratios = np.array(stored) / np.array(obvious)
+    return {
+        "images_per_s": float(np.median(stored)),
+        "obvious_images_per_s": float(np.median(obvious)),
+        "ratio": float(np.median(ratios)),
+        "ratio_spread": [float(ratios.min()), float(ratios.max())],
+        "rounds": arguments.rounds,
+    }
+
+
+def _stored_batch(batches: Any, base: int, step: int) -> Any:
+    return batches(base + step)
+
+
+def _rate(next_batch: Callable[[int], Any], count: int, batch_size: int) -> float:
+    next_batch(0)
+    started = time.process_time()
+    for step in range(1, count + 1):
+        next_batch(step)
+    return count * batch_size / (time.process_time() - started)
+
+
+def _per_image_pipeline(images: np.ndarray, labels: np.ndarray, batch_size: int) -> Callable[[int], Any]:
+    """What a competent user writes first: torchvision transforms in a Dataset, a DataLoader in the same process."""
+    import torch
+    from PIL import Image
+
+    from rayctsl.torchvision_import import import_torchvision
+
+    import_torchvision()
+    from torchvision import transforms
+
+    pipeline = transforms.Compose(
+        [
+            transforms.RandomCrop(images.shape[1], padding=images.shape[1] // 8),
+            transforms.RandomHorizontalFlip(),
+            transforms.ToTensor(),
+            transforms.Normalize((0.5,) * 3, (0.25,) * 3),
+        ]
+    )
+
+    class PerImage(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return len(images)
+
+        def __getitem__(self, index: int) -> tuple[Any, int]:
+            return pipeline(Image.fromarray(images[index])), int(labels[index])
+
+    loader = iter(torch.utils.data.DataLoader(PerImage(), batch_size, shuffle=True))
+    state = {"loader": loader}
+
+    def next_batch(step: int) -> Any:
+        try:
+            return next(state["loader"])
+        except StopIteration:
+            state["loader"] = iter(torch.utils.data.DataLoader(PerImage(), batch_size, shuffle=True))
+            return next(state["loader"])
+
+    return next_batch

@@ -1,0 +1,34 @@
+"""Independent pieces of work, one Ray task each: fine-tunings, and the cells of an experiment's table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import ray
+from ray.exceptions import RayTaskError
+
+Result = TypeVar("Result")
+
+
+def run_cells(
+    function: Callable[..., Result], cells: Mapping[str, tuple[Any, ...]], cpus_per_cell: float = 1.0
+) -> Iterator[tuple[str, Result]]:
+    """Run `function(*arguments)` for every named cell, as many at once as the cluster holds; yields as they finish.
+
+    A cell is a pure function of its arguments, so one whose worker dies is simply run again. An error inside a cell
+    ends the whole, as itself.
+    """
+    remote = ray.remote(function).options(num_cpus=cpus_per_cell, max_retries=3)
+    running = {remote.remote(*arguments): name for name, arguments in cells.items()}
+    try:
+        while running:
+            done, _ = ray.wait(list(running), num_returns=1)
+            name = running.pop(done[0])
+            try:
+                yield name, ray.get(done[0])
+            except RayTaskError as error:
+                raise (error.cause if isinstance(error.cause, ValueError) else error) from None
+    finally:
+        for reference in running:
+            ray.cancel(reference, force=True)

@@ -1,0 +1,93 @@
+"""What a sweep leaves behind: the table, `results.parquet`, `best.yaml`, the best initialization, the plots."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rayctsl.cluster.sweep_config import Sweep, trial_config
+from rayctsl.cluster.sweep_trial import METRIC, TrialRecord
+from rayctsl.config import dump_config
+from rayctsl.registry import Initialization, open_initialization, publish
+from rayctsl.storage import Storage
+
+# Config keys that every table shows, by the names that a search may give them.
+SHOWN = {"method": "method.name", "method.name": "method.name", "beta": "method.beta", "method.beta": "method.beta"}
+
+
+def rows_of(sweep: Sweep, records: Mapping[str, TrialRecord]) -> list[dict[str, Any]]:
+    """One row per trial, the best first, trials that did not finish last."""
+    rows = []
+    for record in records.values():
+        config = trial_config(sweep, record.overrides)
+        row: dict[str, Any] = {
+            "trial": record.id,
+            "status": "failed" if record.status == "lost" else record.status,
+            "method.name": config.method.name,
+            "method.beta": config.method.beta,
+            "inner_steps": config.inner_steps,
+            "trajectories": config.trajectories,
+        }
+        for key, value in record.overrides.items():
+            if SHOWN.get(key, key) not in row:
+                row[key] = value if isinstance(value, (int, float, str)) else str(value)
+        for key in (METRIC, "loss", "inner_steps_total", "seconds"):
+            row[key] = record.last(key)
+        rows.append({**row, "reason": record.reason})
+    order = {"finished": 0, "stopped": 1, "failed": 2}
+    return sorted(rows, key=lambda row: (order.get(row["status"], 3), -(row[METRIC] or 0), row["trial"]))
+
+
+def write_results(run: Storage, rows: Sequence[Mapping[str, Any]]) -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({key: [row[key] for row in rows] for key in rows[0]}), sink)
+    run.write("results.parquet", sink.getvalue())
+
+
+def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows as text; reasons stand in the warnings, not here."""
+    shown = [key for key in rows[0] if key not in ("trial", "reason")]
+    lines = [[_heading(key) for key in shown], *([_cell(row[key]) for key in shown] for row in rows)]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(shown))]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+
+
+def format_choices(rows: Sequence[Mapping[str, Any]]) -> str:
+    """For every method and K the beta that validates best among the trials that finished."""
+    best: dict[tuple[str, int], Mapping[str, Any]] = {}
+    for row in rows:  # the best come first
+        if row["status"] == "finished":
+            best.setdefault((row["method.name"], row["inner_steps"]), row)
+    lines = ["best beta by method and K"]
+    for (method, steps), row in sorted(best.items()):
+        lines.append(f"  {method}, K {steps}: beta {row['method.beta']:.3g} ({row[METRIC]:.1f} %)")
+    return "\n".join(lines)
+
+
+def write_best(sweep: Sweep, run: Storage, best: TrialRecord, storage: str | None = None) -> Initialization:
+    """`best.yaml` for the train command, and the best trial's initialization in a registry (the run folder's own)."""
+    note = f"# The best trial of a sweep: {best.id}, validation accuracy {best.last(METRIC):.1f} %\n"
+    run.write("best.yaml", (note + dump_config(trial_config(sweep, best.overrides))).encode())
+    found = open_initialization(str(run.inside(f"trials/{best.id}")))
+    metrics = {**found.card["metrics"], METRIC: best.last(METRIC), "sweep_trial": best.id}
+    return publish(Initialization(found.storage, {**found.card, "metrics": metrics}), storage or str(run))
+
+
+def warnings_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line per trial that failed."""
+    failed = [row for row in rows if row["status"] == "failed"]
+    return [f"warning: {row['trial']} failed: {row['reason']}" for row in failed]
+
+
+def _heading(key: str) -> str:
+    return {METRIC: "accuracy %", "inner_steps": "K", "trajectories": "M"}.get(key, key.removeprefix("method."))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

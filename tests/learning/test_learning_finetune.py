@@ -1,0 +1,145 @@
+"""Fine-tuning: it learns, its schedule and statistics are right, and it continues bit for bit."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from rayctsl.config import FinetuneConfig
+from rayctsl.data.library import Dataset
+from rayctsl.data.store import SplitInfo, open_split, write_split
+from rayctsl.finetune import main
+from rayctsl.learning.finetune import Finetuner, finetune, subsample
+from rayctsl.models import build_model
+from rayctsl.statistics import mean_and_interval
+
+CONFIG = FinetuneConfig(steps=30, batch_size=32, alpha=0.05, crop_padding=1, flip=False, seeds=2, evaluate_every=10)
+
+
+@pytest.fixture(scope="module")
+def stripes(tmp_path_factory):
+    """Four kinds of noisy stripes: easy for a convolution."""
+    root = tmp_path_factory.mktemp("stripes")
+    random = np.random.default_rng(0)
+    for split, count in (("train", 160), ("test", 80)):
+        labels = np.arange(count) % 4
+        y, x = np.mgrid[:12, :12]
+        kinds = np.stack([y % 4 < 2, x % 4 < 2, (x + y) % 4 < 2, (x - y) % 4 < 2]) * 120 + 60
+        images = np.clip(kinds[labels] + random.normal(0, 25, (count, 12, 12)), 0, 255).astype(np.uint8)[..., None]
+        info = SplitInfo("stripes", split, (12, 12, 1), ("rows", "columns", "falling", "rising"))
+        write_split(root / "stripes" / f"{split}.arrow", images, labels, info)
+    folder = root / "stripes"
+    return Dataset("stripes", open_split(folder / "train.arrow"), open_split(folder / "test.arrow"))
+
+
+def module(num_classes: int = 4, seed: int = 0) -> torch.nn.Module:
+    return build_model("resnet8", num_classes, width=4, seed=seed)
+
+
+def test_learns_and_reports(stripes):
+    seen = []
+    result = finetune(stripes, module, CONFIG, on_point=lambda seed, point: seen.append((seed, point.step)))
+    assert result.mean > 60
+    assert seen == [(0, 10), (0, 20), (0, 30), (1, 10), (1, 20), (1, 30)]
+    assert result.accuracies == [100 * run.accuracy for run in result.runs]
+    assert (result.train_size, result.steps) == (160, 30)
+    assert json.loads(json.dumps(result.to_json()))["runs"][0]["curve"][0]["step"] == 10
+
+
+def test_stopped_and_continued_is_the_same_to_the_bit(stripes):
+    whole = Finetuner(module(), stripes, CONFIG, seed=0)
+    whole.run()
+    first = Finetuner(module(), stripes, CONFIG, seed=0)
+    first.run(13)
+    second = Finetuner(module(seed=5), stripes, CONFIG, seed=0)
+    second.load_state(first.state())
+    second.run()
+    assert torch.equal(second.flat.vector, whole.flat.vector)
+    assert second.curve == whole.curve
+
+
+def test_learning_rate_schedule(stripes):
+    tuner = Finetuner(module(), stripes, CONFIG.model_copy(update={"steps": 1000, "alpha": 0.1}), seed=0)
+    rates = {}
+    for step in (0, 399, 400, 699, 700, 899, 900, 999):
+        tuner.step = step
+        rates[step] = round(tuner.learning_rate(), 10)
+    assert rates == {0: 0.1, 399: 0.1, 400: 0.02, 699: 0.02, 700: 0.004, 899: 0.004, 900: 0.0008, 999: 0.0008}
+
+
+def test_phi_is_loaded_and_the_head_is_fresh(stripes):
+    donor = module(seed=9)
+    phi = {name: value.detach() for name, value in donor.named_parameters() if not name.startswith("head.")}
+    tuner = Finetuner(module(seed=1), stripes, CONFIG, seed=0, phi=phi)
+    parameters = dict(tuner.module.named_parameters())
+    assert all(torch.equal(parameters[name], value) for name, value in phi.items())
+    assert torch.equal(parameters["head.weight"], dict(module(seed=1).named_parameters())["head.weight"])
+
+
+def test_subsamples_are_balanced_seeded_and_nested_in_the_indices(stripes):
+    chosen = subsample(stripes, np.arange(100), 22, seed=0)
+    assert len(chosen) == len(set(chosen)) == 22
+    assert max(chosen) < 100
+    counts = np.bincount(stripes.train.labels[chosen])
+    assert counts.max() - counts.min() <= 1
+    assert not np.array_equal(chosen, subsample(stripes, np.arange(100), 22, seed=1))
+    assert len(subsample(stripes, np.arange(100), 1000, seed=0)) == 100
+
+
+def test_validation_on_held_out_training_images(stripes):
+    held_out = np.arange(120, 160)
+    tuner = Finetuner(module(), stripes, CONFIG, seed=0, train_indices=np.arange(120), test_indices=held_out)
+    assert tuner.batches.choose(0).max() < 120
+    assert tuner.evaluate() * 40 == round(tuner.evaluate() * 40)
+
+
+def test_interval_against_a_hand_computed_one():
+    mean, half = mean_and_interval([1.0, 2.0, 3.0])
+    assert mean == 2.0
+    assert half == pytest.approx(4.302653 * 1.0 / math.sqrt(3), rel=1e-6)
+    assert math.isnan(mean_and_interval([1.0])[1])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (["--init", "none", "--dataset", "stripe"], "did you mean 'stripes'?"),
+        (["--init", "nothing-here", "--dataset", "stripes"], "there is no initialization"),
+        (["--init", "none", "--dataset", "stripes", "--steps", "0"], "finetune.steps"),
+        (["--init", "none", "--dataset", "stripes", "--out", "no/such/folder/x.json"], "does not exist"),
+    ],
+)
+def test_command_refuses_bad_input(stripes, tmp_path, capsys, wrong, sentence):
+    root = str(stripes.train.path.parent.parent)
+    assert main([*wrong, "--data-root", root, "--storage", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
+
+
+def test_command(stripes, tmp_path, capsys):
+    root, out, plot = str(stripes.train.path.parent.parent), tmp_path / "r.json", tmp_path / "p.png"
+    config = tmp_path / "c.yaml"
+    config.write_text("model: {name: resnet8, width: 4}")
+    arguments = [
+        "--init",
+        "none",
+        "--dataset",
+        "stripes",
+        "--config",
+        str(config),
+        "--data-root",
+        root,
+        "--steps",
+        "12",
+    ]
+    assert main([*arguments, "--seeds", "2", "--batch-size", "32", "--out", str(out), "--plot", str(plot)]) == 0
+    printed = capsys.readouterr().out
+    result = json.loads(out.read_text())
+    assert f"{result['mean']:.2f} ± {result['interval']:.2f} %" in printed
+    assert printed.startswith("seed 0: ")
+    assert plot.read_bytes().startswith(b"\x89PNG")

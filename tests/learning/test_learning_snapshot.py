@@ -1,0 +1,81 @@
+"""Snapshots: complete, verified, bounded in number, and the previous one when the newest is damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from rayctsl.learning.snapshot import RunState, latest_snapshot, read_snapshot, snapshot_folders, write_snapshot
+from rayctsl.storage import Storage
+
+
+def state(step: int) -> RunState:
+    meta = {"phi": torch.arange(5.0) + step, "optimizer.momentum": torch.ones(5)}
+    tasks = {"a": {"theta": torch.full((5,), float(step)), "counts": torch.tensor([step, 0, 0])}}
+    return RunState(step, meta, tasks, {"packing": {"learners": [["a"]], "expected": 1.0}})
+
+
+def test_round_trip_and_only_the_newest_are_kept(tmp_path):
+    storage = Storage(tmp_path)
+    for step in (10, 20, 30, 40):
+        write_snapshot(storage, state(step), keep=2)
+    assert snapshot_folders(storage) == ["step-000000030", "step-000000040"]
+    read, complaints = latest_snapshot(storage)
+    assert complaints == []
+    assert read is not None
+    assert (read.step, read.facts) == (40, state(40).facts)
+    assert torch.equal(read.meta["phi"], state(40).meta["phi"])
+    assert torch.equal(read.tasks["a"]["counts"], torch.tensor([40, 0, 0]))
+
+
+def truncate(folder: Path) -> None:
+    path = folder / "task-a.safetensors"
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def alter(folder: Path) -> None:
+    path = folder / "meta.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def lose_a_file(folder: Path) -> None:
+    (folder / "task-a.safetensors").unlink()
+
+
+def lose_the_manifest(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+
+
+def cut_the_manifest(folder: Path) -> None:
+    (folder / "manifest.json").write_text('{"version": 1, "st')
+
+
+def come_from_the_future(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "version": 99}))
+
+
+@pytest.mark.parametrize(
+    "damage", [truncate, alter, lose_a_file, lose_the_manifest, cut_the_manifest, come_from_the_future]
+)
+def test_a_damaged_snapshot_is_named_and_the_previous_one_used(tmp_path, damage):
+    storage = Storage(tmp_path)
+    write_snapshot(storage, state(10))
+    write_snapshot(storage, state(20))
+    damage(tmp_path / "step-000000020")
+    read, complaints = latest_snapshot(storage)
+    assert read is not None
+    assert read.step == 10
+    assert len(complaints) == 1
+    assert "step-000000020" in complaints[0]
+    with pytest.raises(ValueError, match="step-000000020"):
+        read_snapshot(storage, "step-000000020")
+
+
+def test_nothing_to_read(tmp_path):
+    assert latest_snapshot(Storage(tmp_path / "none")) == (None, [])

@@ -1,0 +1,103 @@
+"""The config: every shipped file loads, wrong input is one sentence, one override path."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rayctsl.config import METHOD_CONFIGS, Config, apply_overrides, build_config, dump_config, load_config
+from rayctsl.methods import METHODS
+
+CONFIGS = Path(__file__).parent.parent / "configs"
+RUNS = [path for path in sorted(CONFIGS.rglob("*.yaml")) if "sweeps" not in path.parts]
+
+
+@pytest.mark.parametrize("path", RUNS, ids=[str(path.relative_to(CONFIGS)) for path in RUNS])
+def test_shipped_configs_load_and_survive_a_round_trip(path):
+    config = load_config(path)
+    assert build_config(yaml.safe_load(dump_config(config))) == config
+
+
+def test_every_method_has_a_config_class_and_a_file_for_the_image_experiment():
+    assert set(METHOD_CONFIGS) == set(METHODS)
+    assert {path.stem for path in (CONFIGS / "paper" / "image").glob("*.yaml")} == set(METHODS)
+    for path in (CONFIGS / "paper" / "image").glob("*.yaml"):
+        assert load_config(path).method.name == path.stem
+
+
+def test_defaults_are_the_paper_image_experiment():
+    config = Config()
+    assert (config.inner_steps, config.trajectories, config.method.name) == (1000, 200, "shifting")
+    assert (config.inner.alpha, config.inner.momentum, config.inner.weight_decay) == (0.01, 0.9, 5e-4)
+    assert (config.finetune.steps, config.finetune.alpha, config.finetune.optimizer) == (1000, 0.1, "nesterov")
+    assert len(config.data.tasks) == 8
+
+
+@pytest.mark.parametrize(
+    ("method", "steps", "beta"),
+    [("shifting", 1000, 0.01), ("shifting", 100, 0.1), ("shifting", 10, 1.0), ("reptile", 1000, 1.0),
+     ("reptile", 80, 2.0),
+     ("fomaml", 10, 0.5), ("leap", 100, 0.1)],
+)  # fmt: skip
+def test_beta_follows_the_paper_table(method, steps, beta):
+    assert load_config(None, {"method": method, "inner_steps": steps}).method.beta == beta
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ({"method": "reptil"}, "method 'reptil' is unknown; did you mean 'reptile'?"),
+        ({"inner.alpa": 1}, "config key 'inner.alpa' is unknown; did you mean 'alpha'?"),
+        ({"method.shift_dela": 1}, "config key 'method.shift_dela' is unknown; did you mean 'shift_delay'?"),
+        ({"bta": 1}, "config key 'bta' is unknown; did you mean 'beta'?"),
+        ({"beta": -1}, "method.beta: input should be greater than or equal to 0 (got -1)"),
+        ({"beta": float("nan")}, "method.beta: input should be a finite number (got nan)"),
+        ({"inner_steps": 0}, "inner_steps: input should be greater than or equal to 1 (got 0)"),
+        ({"data.tasks": []}, "data.tasks is empty: name at least one dataset"),
+        ({"data.tasks": ["a", "a"]}, "data.tasks names a dataset twice"),
+        ({"method": "single", "method.source": "x"}, "method.source 'x' is not one of data.tasks"),
+        ({"data": 3}, "data: input should be a valid dictionary or instance of DataConfig (got 3)"),
+    ],
+)
+def test_wrong_input_is_one_sentence(overrides, sentence):
+    with pytest.raises(ValueError, match=re.escape(sentence) + "$"):
+        load_config(None, overrides)
+
+
+def test_unreadable_files(tmp_path):
+    with pytest.raises(ValueError, match="there is no config file"):
+        load_config(tmp_path / "none.yaml")
+    (tmp_path / "bad.yaml").write_text("a: [1, ")
+    with pytest.raises(ValueError, match="not readable YAML"):
+        load_config(tmp_path / "bad.yaml")
+    (tmp_path / "list.yaml").write_text("- 1")
+    with pytest.raises(ValueError, match="must hold keys and values"):
+        load_config(tmp_path / "list.yaml")
+
+
+def test_a_new_method_starts_its_section_afresh():
+    raw = {"method": {"name": "shifting", "beta": 0.3, "shift_delay": 1}}
+    assert apply_overrides(raw, {"method.name": "reptile"})["method"] == {"name": "reptile"}
+    assert apply_overrides(raw, {"method.name": "shifting"})["method"] == raw["method"]
+    assert apply_overrides(raw, {"method.name": "reptile", "beta": 2})["method"] == {"name": "reptile", "beta": 2}
+
+
+def test_bare_keys_find_their_section():
+    config = load_config(None, {"workers": 3, "alpha": 0.5, "batch_size": 7, "shift_delay": 1, "snapshot_every": 9})
+    assert (config.topology.workers, config.inner.alpha, config.data.batch_size) == (3, 0.5, 7)
+    assert (config.method.model_dump()["shift_delay"], config.snapshot_every) == (1, 9)
+
+
+def test_frozen():
+    with pytest.raises(ValueError, match="frozen"):
+        Config().seed = 3  # type: ignore[misc]
+
+
+def test_needs_neither_torch_nor_ray():
+    code = "import sys, rayctsl.config; print({'torch', 'ray'} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"

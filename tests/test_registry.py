@@ -1,0 +1,105 @@
+"""Initializations: the same bytes out as in, found by path and id, refused when damaged."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+import rayctsl
+from rayctsl.config import load_config
+from rayctsl.flat import FlatModule
+from rayctsl.models import build_model
+from rayctsl.registry import (
+    list_initializations,
+    load_initialization,
+    open_initialization,
+    publish,
+    save_initialization,
+)
+from rayctsl.storage import Storage
+
+CONFIG = load_config(None, {"model.name": "resnet8", "model.width": 4, "inner_steps": 10, "trajectories": 2})
+
+
+@pytest.fixture
+def phi():
+    flat = FlatModule(build_model("resnet8", 7, width=4, seed=3), "head")
+    return flat.name_backbone(torch.randn(flat.size, generator=torch.Generator().manual_seed(0)))
+
+
+@pytest.fixture
+def saved(tmp_path, phi):
+    storage = Storage(tmp_path / "run" / "initialization")
+    return save_initialization(storage, phi, CONFIG, spent={"inner": 160}, metrics={"final_loss": 1.0})
+
+
+def test_saved_and_loaded_phi_is_the_same_to_the_byte(saved, phi, tmp_path):
+    again = open_initialization(tmp_path / "run")
+    assert again.card == saved.card
+    assert again.phi_bytes() == saved.storage.read("phi.safetensors")
+    for name, value in again.phi().items():
+        assert torch.equal(value, phi[name])
+    module = rayctsl.load_initialization(str(tmp_path / "run" / "initialization"), num_classes=12)
+    parameters = dict(module.named_parameters())
+    assert all(torch.equal(parameters[name], value) for name, value in phi.items())
+    assert parameters["head.weight"].shape[0] == 12
+    assert set(parameters) - set(phi) == {"head.weight", "head.bias"}
+
+
+def test_saving_twice_gives_the_same_checksum(saved, phi, tmp_path):
+    other = save_initialization(Storage(tmp_path / "other"), phi, CONFIG, spent={}, metrics={})
+    assert (other.id, other.card["sha256"]) == (saved.id, saved.card["sha256"])
+
+
+def test_the_card_says_everything(saved):
+    wanted = {"id", "model", "method", "alpha", "beta", "inner_steps", "trajectories", "tasks", "spent", "seed",
+              "versions", "sha256", "metrics", "created"}  # fmt: skip
+    assert wanted <= saved.card.keys()
+    readme = saved.storage.read("README.md").decode()
+    assert saved.card["sha256"] in readme
+
+
+def test_found_by_id_in_run_folders_and_published(saved, tmp_path):
+    root = str(tmp_path)
+    assert [item.id for item in list_initializations(root)] == [saved.id]
+    assert open_initialization(saved.id, root).card == saved.card
+    shelf = str(tmp_path / "shelf")
+    published = publish(saved, shelf)
+    assert published.phi_bytes() == saved.phi_bytes()
+    assert open_initialization(saved.id, shelf).storage.root.endswith(f"initializations/{saved.id}")
+    with pytest.raises(ValueError, match=f"did you mean '{saved.id}'"):
+        open_initialization(saved.id[:-1], root)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "alter", "pickle", "missing"])
+def test_damaged_weights_are_refused_with_one_line(saved, tmp_path, damage):
+    path = tmp_path / "run" / "initialization" / "phi.safetensors"
+    data = path.read_bytes()
+    if damage == "truncate":
+        path.write_bytes(data[:-10])
+    elif damage == "alter":
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    elif damage == "pickle":
+        torch.save({"x": 1}, path)
+    else:
+        path.unlink()
+    with pytest.raises(ValueError, match=saved.id) as caught:
+        load_initialization(str(tmp_path / "run"), 10)
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_of_another_model_are_refused(saved, tmp_path):
+    with pytest.raises(ValueError, match="another model"):
+        load_initialization(str(tmp_path / "run"), 10, model=lambda n: build_model("resnet8", n, width=8))
+
+
+def test_not_an_initialization(tmp_path):
+    with pytest.raises(ValueError, match="holds no initialization"):
+        open_initialization(tmp_path)
+    with pytest.raises(ValueError, match="neither a folder"):
+        open_initialization("../no/such")
+    (tmp_path / "card.json").write_text(json.dumps({"id": "../x", "sha256": "", "model": {}, "created": ""}))
+    with pytest.raises(ValueError, match="malformed id"):
+        open_initialization(tmp_path)

@@ -1,0 +1,39 @@
+"""Storage: the same files by path and by URI, written whole or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from rayctsl.storage import Storage
+
+
+@pytest.mark.parametrize("as_uri", [False, True])
+def test_files_by_path_and_by_uri(tmp_path, as_uri):
+    base = f"file://{tmp_path}/base" if as_uri else str(tmp_path / "base")
+    storage = Storage(base)
+    assert storage.names() == []
+    assert not storage.exists("a/b.bin")
+    storage.write("a/b.bin", b"1")
+    storage.write("a/b.bin", b"22")
+    assert storage.read("a/b.bin") == b"22"
+    assert storage.inside("a").read("b.bin") == b"22"
+    assert storage.names() == ["a"]
+    assert storage.names("a") == ["b.bin"]
+    storage.delete_folder("a")
+    assert not storage.exists("a/b.bin")
+    with pytest.raises(FileNotFoundError):
+        storage.read("a/b.bin")
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
+    storage = Storage(tmp_path)
+    storage.write("file", b"old")
+    with pytest.raises(TypeError):
+        storage.write("file", "not bytes")  # type: ignore[arg-type]
+    assert storage.read("file") == b"old"
+    assert storage.names() == ["file"]
+
+
+def test_an_address_that_cannot_be_used():
+    with pytest.raises(ValueError, match="not a storage address"):
+        Storage("nonsense://bucket/x")
