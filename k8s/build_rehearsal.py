@@ -76,7 +76,9 @@ def build(folder: Path) -> None:
             print(f"{time.monotonic() - started:6.0f} s  exit {done.returncode}  {rest[:100]}", flush=True)
             if done.returncode:
                 raise SystemExit(f"the step failed: {log.read_text()[-1500:]}")
-    size = sum(path.stat().st_size for path in environment_folder.rglob("*") if not path.is_symlink() and path.is_file())
+    size = sum(
+        path.stat().st_size for path in environment_folder.rglob("*") if not path.is_symlink() and path.is_file()
+    )
     print(f"{size / 1e6:,.0f} MB in /opt/rayctsl")
 
 

@@ -26,9 +26,10 @@ def run_worker(storage: Storage, worker: str, *, idle_seconds: float, pace: Pace
     stop = threading.Event()
     threading.Thread(target=_beat, args=(own, stop), daemon=True).start()
     _import_ahead()
-    last, last_work = None, time.monotonic()
+    last, last_work, parent = None, time.monotonic(), os.getppid()
     try:
-        while time.monotonic() - last_work < idle_seconds:
+        # An orphan's cluster is gone: it ends the job it has, but waits for no other.
+        while time.monotonic() - last_work < idle_seconds and os.getppid() == parent:
             assignment = read_json(own, ASSIGNMENT)
             if assignment is None or assignment == last:
                 time.sleep(poll_seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 MAX_POINTS = 200
 STEPS_LIMIT = 100_000
@@ -12,6 +12,14 @@ ID = r"^[a-z0-9][a-z0-9._-]{0,95}$"
 DATASET_NAME = r"^[a-z0-9][a-z0-9_-]{0,63}(@[0-9]{1,4})?$"
 JOB_ID = r"^ft-[0-9a-f]{16}$"
 Status = Literal["queued", "starting", "running", "cancelling", "succeeded", "failed", "cancelled"]
+
+
+def _whole(value: Any) -> Any:
+    """JSON knows one kind of number: 5.0 is the integer 5."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+WHOLE = BeforeValidator(_whole)
 
 
 class FinetuneRequest(BaseModel):
@@ -23,19 +31,19 @@ class FinetuneRequest(BaseModel):
     """A dataset's name, see GET /datasets."""
     initialization: Annotated[str, Field(pattern=ID)] | None = None
     """Which initialization to start from; the newest when absent."""
-    steps: Annotated[int, Field(ge=1, le=STEPS_LIMIT)] = 1000
+    steps: Annotated[int, Field(ge=1, le=STEPS_LIMIT), WHOLE] = 1000
     """Training steps."""
-    train_size: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
+    train_size: Annotated[int, Field(ge=1, le=100_000_000), WHOLE] | None = None
     """Training images to use, drawn class by class from the seed; all when absent."""
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**31), WHOLE] = 0
     """Same request, same seed, same result."""
     alpha: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] = 0.1
     """Starting learning rate."""
-    batch_size: Annotated[int, Field(ge=1, le=1024)] = 128
+    batch_size: Annotated[int, Field(ge=1, le=1024), WHOLE] = 128
     """Images per step."""
     weight_decay: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 5e-4
     """Weight decay."""
-    evaluate_every: Annotated[int, Field(ge=1, le=STEPS_LIMIT)] | None = None
+    evaluate_every: Annotated[int, Field(ge=1, le=STEPS_LIMIT), WHOLE] | None = None
     """Steps between two points of the curve; a twentieth of the steps when absent, and at most 200 points."""
     compare_with_scratch: bool = False
     """Train from random weights too, on the same batches."""

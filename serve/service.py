@@ -67,7 +67,7 @@ class Service:
         self.store.close()
 
 
-def service_of(request: Request) -> Service:
-    """The service that a request belongs to; a dependency of the routes."""
+async def service_of(request: Request) -> Service:
+    """The service that a request belongs to; a dependency of the routes (async, for others cost a thread each)."""
     service: Service = request.app.state.service
     return service

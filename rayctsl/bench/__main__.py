@@ -25,7 +25,14 @@ def parser() -> argparse.ArgumentParser:
     chaos.add_argument("--seed", type=int, default=0, help="chooses victims and moments")
     chaos.add_argument("--transport", choices=["collective", "objects"], default="collective")
 
-    for command in (data, chaos):
+    transport = commands.add_parser("transport", help="the meta-update with idle learners against plain gloo")
+    transport.add_argument("--workers", default="2,4,8", metavar="W,W", help="numbers of learners")
+    transport.add_argument("--models", default="resnet20,resnet18", help="vector sizes, by model")
+    transport.add_argument("--tasks", type=int, default=8)
+    transport.add_argument("--steps", type=int, default=200, help="steps per measurement (fewer for large vectors)")
+    transport.add_argument("--rounds", type=int, default=5)
+
+    for command in (data, chaos, transport):
         command.add_argument("--json", action="store_true", help="print nothing but one JSON object")
     return parser
 

@@ -6,9 +6,11 @@ search algorithm is told first what the finished trials reported.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -68,6 +70,8 @@ def build_tuner(
     """Tune over `waiting` (random search), or over `left` suggestions that start with `waiting` (optuna)."""
     # A trial's folders are given in full; staying where it is keeps relative data roots meaningful.
     os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # its banner ignores `verbose`; the Bookkeeper says how it goes
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what befalls trials is in their records
     run_dir, done = str(run), [record for record in known if record.done]
 
     def trial(config: dict[str, Any]) -> None:
@@ -242,6 +246,9 @@ def _stop_on_term() -> Iterator[list[int]]:
         received.append(signum)
         signal.raise_signal(signal.SIGINT)
 
+    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
+        yield received
+        return
     previous = signal.signal(signal.SIGTERM, note)
     try:
         yield received

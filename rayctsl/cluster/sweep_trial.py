@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -80,6 +81,7 @@ def read_records(run: Storage) -> dict[str, TrialRecord]:
 def run_trial(sweep: Sweep, run_dir: str, overrides: Mapping[str, Any]) -> None:
     """What Tune starts: train, validate and report, from wherever an earlier start of this trial came to."""
     torch.set_num_threads(1)
+    sys.unraisablehook = _report_unraisable
     config = trial_config(sweep, overrides)
     run, name = Storage(run_dir), trial_id(config, overrides)
     record = read_record(run, name) or TrialRecord(name, dict(overrides))
@@ -96,6 +98,12 @@ def run_trial(sweep: Sweep, run_dir: str, overrides: Mapping[str, Any]) -> None:
         return
     record.close(run, "finished")
     tune.report(record.reports[-1])  # last of all: the scheduler may end this process in answer
+
+
+def _report_unraisable(what: Any) -> None:
+    """Tune ends a trial's process by a signal, which may meet a destructor: that is nothing to tell the user."""
+    if what.exc_type is not SystemExit:
+        sys.__unraisablehook__(what)
 
 
 class Trial:

@@ -70,7 +70,7 @@ def _kept(cell: Cell, out: Output) -> Any:
         record = json.loads(out.storage.read(f"cells/{cell.name}.json"))
     except (FileNotFoundError, json.JSONDecodeError):
         return None
-    return None
+    return record["result"] if record.get("arguments") == json.loads(json.dumps(cell.arguments)) else None
 
 
 def _timed(compute: Compute, arguments: dict[str, Any]) -> tuple[Any, float]:

@@ -28,7 +28,7 @@ def draw_errors(summary: dict[str, Any], sweep: Sweep) -> Any:
     for axes, axis in zip(grid, ("alpha", "beta", "k"), strict=True):
         for label in COLOURS:
             points = [p for p in summary["log10_error"] if p["series"] == label and p["axis"] == axis]
-            if points:
+            if len(points) > 1 or (points and "," not in label):  # the control varies k alone
                 _series(axes, points, axis, label, summary["exponents"].get(f"{label}: {axis}"))
         axes.set_xscale("log")
         axes.set_xlabel(SYMBOLS[axis])
@@ -51,7 +51,8 @@ def _series(
     shown = f"{LABELS[name]}, {rest}" if rest else LABELS[name]
     if exponent:
         shown += f": ~ {axis}^{exponent[0]:.2f}"
-    axes.errorbar(at, means, halves, color=COLOURS[label], marker="o", markersize=4, capsize=3, label=shown)
+    style = {"linestyle": "--", "marker": "s"} if rest else {"linestyle": "-", "marker": "o"}
+    axes.errorbar(at, means, halves, color=COLOURS[label], markersize=4, capsize=3, label=shown, **style)
 
 
 def _reference(axes: Any, summary: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,9 @@ class Sweep:
         points: list[tuple[str, float, float, bool, tuple[int, ...]]] = []
         for activation in self.activations:
             full = tuple(sorted({*self.lengths, self.length}))
-            points.append((activation, self.alpha, self.beta, False, full))
+            points += [(activation, self.alpha, self.beta, one_direction, full) for one_direction in (False, True)]
             points += [(activation, a, self.beta, False, (self.length,)) for a in self.alphas if a != self.alpha]
             points += [(activation, self.alpha, b, False, (self.length,)) for b in self.betas if b != self.beta]
-        points.append((self.activations[0], self.alpha, self.beta, True, full))
         return [
             Cell(
                 f"{activation}-alpha{alpha:g}-beta{beta:g}{'-one-direction' if one else ''}-draw{draw}",
@@ -109,8 +109,7 @@ def fit_bound(series: Sequence[Sequence[Row]]) -> dict[str, float]:
 def summarize(sweep: Sweep, rows: Sequence[Row]) -> dict[str, Any]:
     """Every mean with its interval, the exponents along alpha, beta and k, and the fit of the bound."""
     summary: dict[str, Any] = {"log10_error": [], "exponents": {}, "bound": {}}
-    variants = [(name, False) for name in sweep.activations] + [(sweep.activations[0], True)]
-    for activation, one_direction in variants:
+    for activation, one_direction in product(sweep.activations, (False, True)):
         label = f"{activation}, one direction" if one_direction else activation
         for axis in ("alpha", "beta", "k"):
             series = sweep.series(rows, axis, activation, one_direction)

@@ -39,13 +39,16 @@ def measure(megabytes: int, rounds: int) -> dict[str, Any]:
         finally:
             bare.terminate()
             bare.join()
-    rate = {who: megabytes / statistics.median(values) for who, values in seconds.items()}
+    # The fastest round tells what the program can do; the others tell what else the machine was busy with.
+    best = {who: megabytes / min(values) for who, values in seconds.items()}
+    median = {who: megabytes / statistics.median(values) for who, values in seconds.items()}
     return {
         "megabytes": megabytes,
         "rounds": rounds,
-        "service_mb_per_s": round(rate["service"], 1),
-        "sendfile_mb_per_s": round(rate["sendfile"], 1),
-        "ratio": round(rate["service"] / rate["sendfile"], 3),
+        "service_mb_per_s": round(best["service"], 1),
+        "sendfile_mb_per_s": round(best["sendfile"], 1),
+        "ratio": round(best["service"] / best["sendfile"], 3),
+        "median_ratio": round(median["service"] / median["sendfile"], 3),
     }
 
 

@@ -66,7 +66,7 @@ class Instance:
         self._environment = {**os.environ, **({"RAYCTSL_TOKEN": token} if token else {})}
         self.process: subprocess.Popen | None = None
 
-    def start(self, wait_seconds: float = 60.0) -> None:
+    def start(self, wait_seconds: float = 120.0) -> None:
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(self._command, stdout=log, stderr=log, env=self._environment)
         deadline = time.monotonic() + wait_seconds

@@ -36,11 +36,16 @@ Key = Annotated[
 RETRY_SECONDS = 15
 JOB_LINKS = {
     name: {"operationId": operation, "parameters": {"id": "$response.body#/id"}}
-    for name, operation in {"look": "get_job", "cancel": "cancel_job", "weights": "job_weights"}.items()
+    for name, operation in {
+        "look": "get_job",
+        "cancel": "cancel_job",
+        "weights": "job_weights",
+        "predict": "predict",
+    }.items()
 }
 
 
-def require_json(request: Request) -> None:
+async def require_json(request: Request) -> None:
     """Other types are what a foreign page's form could send without asking."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,12 +45,13 @@ def sweep_tasks(data_root: Path) -> tuple[str, ...]:
     return TASKS
 
 
-def sweep_keys(inner_steps: int = 4, **more: Any) -> dict[str, Any]:
+def sweep_keys(inner_steps: int = 4, base_more: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     base: dict[str, Any] = {
         "inner_steps": inner_steps,
         "model": {"name": "resnet8", "width": 4},
         "data": {"tasks": list(TASKS), "batch_size": 8},
     }
+    base.update(base_more or {})
     keys = {"base": base, "budget": 8, "report_every": 4, "validation": {"steps": 4, "batch_size": 8, "held_out": 0.4}}
     return {**keys, **more}
 
@@ -176,12 +178,10 @@ def test_shortfall(bundles, nodes, missing):
 
 @pytest.mark.ray
 def test_too_small_a_cluster_is_refused_at_once(ray_cluster, sweep_tasks, tmp_path, capsys):
-    keys = sweep_keys(search={"beta": {"grid": [1]}})
-    keys["base"]["topology"] = {"workers": 2, "cpus_per_learner": 3}
-    path = tmp_path / "sweep.yaml"
-    path.write_text(yaml.safe_dump(keys))
+    wide = {"topology": {"workers": 2, "cpus_per_learner": 3}}
+    path = write_sweep(tmp_path, search={"beta": {"grid": [1]}}, base_more=wide)
     started = time.monotonic()
-    assert main(["--config", str(path), "--run-dir", str(tmp_path / "run")]) == 2
+    assert main(["--config", path, "--run-dir", str(tmp_path / "run")]) == 2
     assert "6 CPU asked for, 4 in the cluster, 3 missing" in capsys.readouterr().err
     assert time.monotonic() - started < 10
     assert not (tmp_path / "run").exists()
@@ -237,6 +237,19 @@ def test_a_sweep_leaves_everything_and_a_crashed_trial_does_not_end_it(ray_clust
     assert len(list((run / "tune").glob("*/events.out.tfevents.*"))) == 4
     assert leftovers() == []
 
+    # The same trial cut off after its first report, as by a kill: it goes on from there, to the same bits.
+    folder = run / "trials" / finished[0]["trial"]
+    (folder / "trial.json").write_text(json.dumps({**record, "status": "running", "reports": record["reports"][:1]}))
+    shutil.rmtree(folder / "initialization")
+    shutil.rmtree(folder / "checkpoints" / "step-000000008")
+    assert main(["--resume", str(run)]) == 0
+    assert "continuing at inner step 4 of 8" in (folder / "log.txt").read_text()
+    again = json.loads((folder / "trial.json").read_text())
+    assert [report["validation_accuracy"] for report in again["reports"]] == [
+        report["validation_accuracy"] for report in record["reports"]
+    ]
+    assert open_initialization(folder).phi_bytes() == open_initialization(published).phi_bytes()
+
     # A trial is the ordinary run, on the images that validation leaves it.
     from rayctsl.cluster.sweep_validation import training_problem
     from rayctsl.learning.run_folder import RunFolder
@@ -253,10 +266,10 @@ def test_a_sweep_leaves_everything_and_a_crashed_trial_does_not_end_it(ray_clust
 def test_killed_sweep_resumes_without_running_finished_trials_again(ray_cluster, sweep_tasks, tmp_path, capsys):
     path = write_sweep(
         tmp_path,
-        search={"beta": {"grid": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]}},
-        budget=600,
-        report_every=100,
-        inner_steps=100,
+        search={"beta": {"grid": [0.1, 0.2, 0.3, 0.4, 0.5]}},  # one more than the cluster runs at once
+        budget=60,
+        report_every=20,
+        inner_steps=20,
     )
     run = tmp_path / "run"
     command = [sys.executable, "-m", "rayctsl.tune", "--config", path, "--run-dir", str(run), "--address", ray_cluster]
@@ -267,17 +280,17 @@ def test_killed_sweep_resumes_without_running_finished_trials_again(ray_cluster,
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     finished = finished_trials(run)
-    assert len(finished) < 6, "the kill came too late to show anything"
+    assert len(finished) < 5, "the kill came too late to show anything"
     before = {name: (run / "trials" / name / "initialization" / "card.json").stat().st_mtime_ns for name in finished}
     begun = {p.parent.name for p in (run / "trials").glob("*/trial.json")}
 
     assert main(["--resume", str(run)]) == 0
     said = capsys.readouterr().err
-    assert f"{6 - len(finished)} trials to run, {len(begun)} begun earlier" in said
+    assert f"{5 - len(finished)} trials to run, {len(begun)} begun earlier" in said
     assert not any(name in said for name in finished)
     rows = rows_of(run)
-    assert [row["status"] for row in rows] == ["finished"] * 6
-    assert {row["inner_steps_total"] for row in rows} == {1200}
+    assert [row["status"] for row in rows] == ["finished"] * 5
+    assert {row["inner_steps_total"] for row in rows} == {120}
     for name, stamp in before.items():
         assert (run / "trials" / name / "initialization" / "card.json").stat().st_mtime_ns == stamp
     assert leftovers() == []
@@ -292,7 +305,8 @@ def finished_trials(run: Path) -> set[str]:
 @pytest.mark.slow
 def test_optuna_and_asha(ray_cluster, sweep_tasks, tmp_path, capsys):
     keys = {"search": {"beta": {"loguniform": [1e-3, 1]}}, "search_algorithm": "optuna", "trials": 3}
-    path = write_sweep(tmp_path, scheduler="asha", reduction_factor=2, **keys)
+    wide = {"topology": {"workers": 2, "cpus_per_learner": 2}}  # the cluster holds one such trial at a time
+    path = write_sweep(tmp_path, scheduler="asha", reduction_factor=2, base_more=wide, **keys)
     run = tmp_path / "run"
     assert main(["--config", path, "--run-dir", str(run)]) == 0
     rows = rows_of(run)

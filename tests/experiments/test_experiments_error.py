@@ -165,9 +165,9 @@ def test_command_keeps_finished_cells(tmp_path: Path, data_root: Path, capsys: p
     assert "relu: k: exponent" in capsys.readouterr().out
     assert (tmp_path / "error.png").stat().st_size > 10_000
     summary = json.loads((tmp_path / "error.json").read_text())
-    assert {"relu: k", "softplus: k", "relu: alpha", "relu, one direction: k"} <= set(summary["exponents"])
+    assert {"relu: k", "softplus: k", "relu: alpha", "softplus, one direction: k"} <= set(summary["exponents"])
     table = pq.read_table(tmp_path / "error.parquet")
-    assert table.num_rows == 2 * (2 * (2 + 1) + 2)
+    assert table.num_rows == 2 * 2 * (2 + 2 + 1)  # draws, activations, both kinds of direction and the other alpha
     assert np.all(np.array(table["error"]) > 0)
 
     cells = sorted((tmp_path / "cells").iterdir())

@@ -106,9 +106,22 @@ def test_runs_start_from_configs_that_load(objects: list[Object], manifests: Mod
             runs.append(arguments.run_dir or arguments.resume)
             if arguments.config:
                 load_sweep(tmp_path / arguments.config[1:])
-    storage = manifests.environment_of(objects)["RAYCTSL_STORAGE"]
-    assert all(run.startswith(f"{storage}/runs/") for run in runs)  # where the service finds initializations
+            assert arguments.storage == manifests.environment_of(objects)["RAYCTSL_STORAGE"]
     assert len(set(runs)) == 2  # a run and a sweep, which is resumed where it was begun
+
+
+def test_the_service_finds_what_training_leaves(objects: list[Object], manifests: ModuleType, tmp_path: Path) -> None:
+    from rayctsl.registry import list_initializations
+    from serve.bench.instance import make_initialization
+
+    made = make_initialization(tmp_path / "elsewhere")
+    (train,) = [words for _, words in manifests.command_lines(objects) if words[2] == "rayctsl.train"]
+    storage = manifests.environment_of(objects)["RAYCTSL_STORAGE"]
+    run = parse(train).run_dir.removeprefix(f"{storage}/")
+    assert run not in ("jobs", "workers", "service", "initializations")  # the service's own folders
+    (tmp_path / "storage" / run).mkdir(parents=True)
+    Path(made.storage.base).rename(tmp_path / "storage" / run / "initialization")
+    assert [each.id for each in list_initializations(str(tmp_path / "storage"))] == [made.id]
 
 
 def _check_room(config: Any, groups: list[Object]) -> None:
@@ -134,7 +147,9 @@ def ray_reads(variable: str) -> bool:
     import ray
 
     folder = Path(ray.__file__).parent
-    sources = [path for part in ("_private", "_common", "dashboard/modules/job") for path in (folder / part).rglob("*.py")]
+    sources = [
+        path for part in ("_private", "_common", "dashboard/modules/job") for path in (folder / part).rglob("*.py")
+    ]
     return any(variable in path.read_text() for path in sources)
 
 

@@ -30,7 +30,9 @@ def names_of(objects: list[Object], kind: str) -> set[str]:
 
 
 def test_config_maps_claims_and_accounts_are_defined(objects: list[Object]) -> None:
-    maps = [value["name"] for key in ("configMapRef", "configMapKeyRef", "configMap") for value in values_of(objects, key)]
+    maps = [
+        value["name"] for key in ("configMapRef", "configMapKeyRef", "configMap") for value in values_of(objects, key)
+    ]
     claims = [value["claimName"] for value in values_of(objects, "persistentVolumeClaim")]
     accounts = list(values_of(objects, "serviceAccountName"))
     assert maps

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from rayctsl.methods import Step
+
 STEPS, ALPHA, BETA = 8, 0.1, 0.05
 
 RULES = {
@@ -64,6 +66,15 @@ def test_mtl_one_step_by_hand(parabola, engine_of, phis_of):
     engine = engine_of(tasks, {"name": "mtl", "beta": 0.5})
     # At -1/4: -5/4 and 3/2, mean 1/8.
     np.testing.assert_array_equal(phis_of(engine, 0, 2)[:, 0], [0, -1 / 4, -1 / 4 - 1 / 16])
+
+
+def test_mtl_inner_steps_move_only_the_heads(quadratics, engine_of):
+    tasks = quadratics()
+    engine = engine_of(tasks, "mtl", inner={"optimizer": "momentum", "weight_decay": 0.2})
+    engine.group.inner_step(engine.meta.phi, Step(m=0, k=1, K=4))
+    for learner, task in zip(engine.group.active, tasks.values(), strict=True):
+        assert torch.equal(learner.theta, engine.meta.phi)
+        assert np.abs(learner.flat.head.numpy() - task.start[4:]).min() > 0.01
 
 
 @pytest.mark.parametrize(("source", "trained"), [(None, "quadratic-1"), ("quadratic-2", "quadratic-2")])

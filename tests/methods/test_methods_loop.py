@@ -168,6 +168,13 @@ def test_a_diverging_task_stops_the_run_and_is_named(quadratics, engine_of, valu
     assert torch.equal(engine.meta.phi, before)
 
 
+def test_a_diverging_task_is_named_before_the_meta_update(quadratics, engine_of):
+    tasks = quadratics()
+    tasks["quadratic-3"] = poison(tasks["quadratic-3"], 1)
+    with pytest.raises(NonFiniteLoss, match=r"task 'quadratic-3' diverged .* inner step 2 of trajectory 1"):
+        engine_of(tasks, "reptile").run(0, 8)
+
+
 @pytest.mark.parametrize("value", ["loss", "gradient"])
 @pytest.mark.parametrize("name", [name for name in TRAINED if name != "single"])
 def test_a_dropped_task_is_as_if_it_had_not_been(quadratics, engine_of, name, value):
@@ -194,9 +201,9 @@ def test_after_a_drop_the_mean_is_over_the_rest(quadratics, engine_of, phis_of):
     # A restart remembers who is out.
     resumed = LocalEngine(engine.problem)
     resumed.start(engine.capture(6).result())
+    assert resumed.group.dropped == {"quadratic-2"}
     engine.run(6, 8)
     resumed.run(6, 8)
-    assert resumed.group.dropped == {"quadratic-2"}
     assert torch.equal(resumed.meta.phi, engine.meta.phi)
 
 

@@ -98,6 +98,7 @@ def test_a_saved_run_continues_bit_for_bit(quadratics, engine_of, tmp_path, meth
         assert_same(resumed.capture(step).result(), read_snapshot(storage, f"step-{step:09d}"))
         resumed.run(step, total)
         assert_same(resumed.capture(total).result(), whole.capture(total).result())
+        assert resumed.group.counts().tolist() == whole.group.counts().tolist()
 
 
 @variants

@@ -56,7 +56,7 @@ def dashboard(service: Instance) -> Iterator[str]:
         yield head["url"]
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 90.0) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 180.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
@@ -86,7 +86,7 @@ def waiting(waiting_service: Instance) -> Iterator[httpx.Client]:
 def follow() -> Callable[..., dict[str, Any]]:
     """Wait until a job has a status, by default any that ends it."""
 
-    def until(client: httpx.Client, job_id: str, *statuses: str, seconds: float = 90.0) -> dict[str, Any]:
+    def until(client: httpx.Client, job_id: str, *statuses: str, seconds: float = 240.0) -> dict[str, Any]:
         wanted = statuses or ("succeeded", "failed", "cancelled")
         deadline = time.monotonic() + seconds
         while (job := client.get(f"/finetune/{job_id}").json())["status"] not in wanted:

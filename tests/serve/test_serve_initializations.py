@@ -137,8 +137,10 @@ def test_damaged_weights_are_not_served(waiting: httpx.Client, waiting_service: 
     while (answer := waiting.get(f"/initializations/{made.id}/weights")).status_code == 404:
         assert time.monotonic() < deadline
         time.sleep(0.2)
+    path.write_bytes(content)
     assert answer.status_code == 503
     assert "damaged" in answer.json()["detail"]
+    assert waiting.get(f"/initializations/{made.id}/weights").content == content
 
 
 def test_hugging_face_client_downloads_unchanged(

@@ -83,19 +83,19 @@ SHAPES: dict[str, Figure] = {
 
 
 def make_shapes(rng: Rng, labels: np.ndarray) -> np.ndarray:
-    """One large shape, turned any way, among specks of its own colour and under a bar of another."""
+    """One large shape, turned and stretched, among specks of its own colour and under a bar of another."""
     count, size = len(labels), 32
     figures = list(SHAPES.values())
 
     def draw(label: int, number: int) -> np.ndarray:
-        grid = random_grid(rng, number, 2 * size, np.pi, (0.55, 0.9), 0.25, 0.3, 0.03, 3)
+        grid = random_grid(rng, number, 2 * size, 0.6, (0.7, 1.0), 0.2, 0.2, 0.03, 3)
         return shrink(step(figures[label](grid[..., 0], grid[..., 1]), size / 2))
 
     shape = by_class(labels, size, 1, draw)
-    ink, paper = colour_pair(rng, count, 0.25)
-    specks = step(smooth_noise(rng, count, size, 7) - 1.5, 2) * per_image(chance(rng, 0.6, count))
+    ink, paper = colour_pair(rng, count, 0.5)
+    specks = step(smooth_noise(rng, count, size, 7) - 1.5, 2) * per_image(chance(rng, 0.4, count))
     bar_grid = random_grid(rng, count, size, np.pi, (0.8, 1.2), 0, 0.6)
-    bar = step(0.1 - np.abs(bar_grid[..., 0]), size / 4) * per_image(chance(rng, 0.5, count))
+    bar = step(0.1 - np.abs(bar_grid[..., 0]), size / 4) * per_image(chance(rng, 0.35, count))
     ground = paper + 0.1 * cloud(rng, count, size, (2, 5, 9))[..., None] * uniform(rng, 0, 2, count, 1, 1, 3)
     filled = ink + 0.1 * smooth_noise(rng, count, size, 5)[..., None]
     image = paint(bar, uniform(rng, 0, 1, count, 1, 1, 3), paint(np.maximum(shape, specks), filled, ground))

@@ -1,0 +1,111 @@
+/** A job's numbers and curves, which grow while it runs. */
+
+import { chart } from "../charts.js";
+import { h, say } from "../dom.js";
+import { checksum, downloadButton } from "../files.js";
+import { count, decimal, percent } from "../format.js";
+
+/** The numbers people come for, and the model when there is one. */
+export function numbers(job) {
+  const accuracy = h("strong");
+  const scratch = h("strong");
+  const gain = h("strong");
+  const number = (value, label, name = "") => h("div", { class: `number ${name}` }, value, h("span", {}, label));
+  const node = h(
+    "section",
+    { class: "numbers", "aria-label": "Accuracy on the test images" },
+    number(accuracy, "accuracy", "main"),
+    job.compare_with_scratch && number(scratch, "from scratch"),
+    job.compare_with_scratch && number(gain, "difference, points"),
+  );
+  let download = null;
+  return {
+    node,
+    update(now, points) {
+      const [ours, theirs] = ["initialization", "scratch"].map((run) => [...points[run].values()].at(-1)?.accuracy);
+      say(accuracy, percent(ours) || "–");
+      say(scratch, percent(theirs) || "–");
+      const difference = 100 * (ours - theirs);
+      say(gain, Number.isFinite(difference) ? `${difference < 0 ? "−" : "+"}${Math.abs(difference).toFixed(1)}` : "–");
+      if (now.result && !download) node.append((download = model(now)));
+    },
+  };
+}
+
+function model({ id, result: { weights } }) {
+  const button = downloadButton(`finetune/${id}/weights`, {
+    name: `${id}.safetensors`,
+    size: weights.size,
+    label: "Download the model",
+    primary: true,
+  });
+  return h("div", { class: "get" }, checksum(weights.sha256), button);
+}
+
+/** Accuracy and loss as they grow, and the same as a table. */
+export function curves(job, signal) {
+  const runs = [{ name: "initialization", label: "initialization", colour: "accent" }];
+  if (job.compare_with_scratch) runs.push({ name: "scratch", label: "scratch", colour: "second" });
+  const common = { runs, end: job.progress.steps, signal };
+  const charts = {
+    accuracy: chart({
+      title: "Accuracy on the test images",
+      range: (_, high) => [0, high > 0.4 ? 1 : high * 1.25 || 1],
+      format: percent,
+      tick: (value) => `${Number((100 * value).toFixed(1))} %`,
+      ...common,
+    }),
+    loss: chart({ title: "Training loss", range: aroundCurve, format: decimal, ...common }),
+  };
+  const body = h("tbody");
+  const head = h(
+    "tr",
+    {},
+    h("th", { scope: "col" }, "Step"),
+    runs.flatMap((run) => [
+      h("th", { scope: "col" }, `Accuracy, ${run.label}`),
+      h("th", { scope: "col" }, `Loss, ${run.label}`),
+    ]),
+  );
+  const numbers = h(
+    "details",
+    {},
+    h("summary", {}, "All points"),
+    h("div", { class: "scroll", tabindex: "0" }, h("table", {}, h("thead", {}, head), body)),
+  );
+  let drawn = 0;
+  return {
+    node: h(
+      "section",
+      { class: "card" },
+      h("div", { class: "charts" }, charts.accuracy.node, charts.loss.node),
+      numbers,
+    ),
+    update(_, points) {
+      const known = runs.reduce((sum, run) => sum + points[run.name].size, 0);
+      if (known === drawn) return;
+      drawn = known;
+      for (const name of ["accuracy", "loss"]) {
+        charts[name].update(runs.map((run) => [...points[run.name]].map(([step, point]) => [step, point[name]])));
+      }
+      const steps = [...new Set(runs.flatMap((run) => [...points[run.name].keys()]))].sort((a, b) => a - b);
+      const cells = (step) =>
+        runs.flatMap(({ name }) => [percent(points[name].get(step)?.accuracy), decimal(points[name].get(step)?.loss)]);
+      body.replaceChildren(
+        ...steps.map((step) =>
+          h(
+            "tr",
+            {},
+            h("th", { scope: "row" }, count(step)),
+            cells(step).map((text) => h("td", {}, text)),
+          ),
+        ),
+      );
+    },
+  };
+}
+
+function aroundCurve(low, high) {
+  const edge = 0.12 * (high - low || high || 1);
+  return [Math.max(0, low - edge), high + edge];
+}

@@ -1,0 +1,122 @@
+/** One initialization: its curve, all that its card says, and how to get it. */
+
+import { address, get } from "../api.js";
+import { chart } from "../charts.js";
+import { facts, h, loading } from "../dom.js";
+import { checksum, copyButton, downloadButton } from "../files.js";
+import { bytes, count, curveOf, decimal, moment, nameOf, tasksOf } from "../format.js";
+import { token } from "../token.js";
+import { chips } from "./initializations.js";
+
+export function showInitialization(root, { id, signal }) {
+  const holder = h("div");
+  root.append(
+    h("p", { class: "crumb" }, h("a", { href: "#/initializations" }, "Initializations")),
+    h("h1", { class: "identifier" }, id),
+    holder,
+  );
+  loading(holder, signal, async () =>
+    content(await get(`initializations/${encodeURIComponent(id)}`, { signal }), signal),
+  );
+}
+
+function content(card, signal) {
+  const path = `initializations/${encodeURIComponent(card.id)}/weights`;
+  return [
+    h(
+      "p",
+      { class: "line" },
+      h("span", {}, nameOf(card.method)),
+      h("span", {}, nameOf(card.model)),
+      moment(card.created),
+    ),
+    chips(tasksOf(card), 100),
+    h(
+      "div",
+      { class: "get" },
+      h(
+        "div",
+        { class: "buttons" },
+        downloadButton(path, { name: `${card.id}.safetensors`, size: card.size, primary: true }),
+        h("a", { class: "button", href: `#/finetune?initialization=${encodeURIComponent(card.id)}` }, "Fine-tune"),
+      ),
+      checksum(card.sha256),
+    ),
+    h("section", { class: "card" }, curve(card, signal)),
+    h("section", { class: "card" }, h("h2", {}, "How it was made"), facts(made(card)), wholeCard(card)),
+    h("section", { class: "card" }, h("h2", {}, "Use it"), snippets(card)),
+  ].filter(Boolean);
+}
+
+function curve(card, signal) {
+  const points = curveOf(card);
+  if (points.length < 2) return h("p", { class: "muted" }, "The card has no meta-training curve.");
+  const range = (low, high) => {
+    const edge = (high - low || 1) * 0.08;
+    return [low - edge, high + edge];
+  };
+  const drawn = chart({
+    title: "Meta-training",
+    runs: [{ label: "mean loss of the tasks", colour: "accent" }],
+    range,
+    format: decimal,
+    unit: "inner step",
+    signal,
+  });
+  drawn.update([points]);
+  return drawn.node;
+}
+
+function made(card) {
+  return [
+    ["Method", nameOf(card.method)],
+    ["Model", nameOf(card.model)],
+    ["Parameters", count(card.num_parameters)],
+    ["Size", bytes(card.size)],
+    ["Inner rate α", decimal(card.alpha)],
+    ["Meta rate β", decimal(card.beta)],
+    ["Inner steps K", count(card.inner_steps)],
+    ["Trajectories M", count(card.trajectories)],
+    ["Gradients spent", count(card.spent?.inner)],
+    ["Final loss", decimal(card.metrics?.final_loss)],
+    ["Seed", count(card.seed)],
+  ];
+}
+
+function wholeCard(card) {
+  const { loss_curve: _, ...metrics } = card.metrics ?? {};
+  const text = JSON.stringify({ ...card, metrics }, null, 2);
+  return h("details", {}, h("summary", {}, "The whole card"), h("pre", { tabindex: "0" }, text));
+}
+
+/** Ways to fetch and load it, ready to be pasted. */
+function snippets(card) {
+  const base = address("").replace(/\/$/, "");
+  const id = card.id;
+  const guarded = token() !== null;
+  const header = guarded ? ' -H "Authorization: Bearer $RAYCTSL_TOKEN"' : "";
+  const secret = guarded ? ', token=os.environ["RAYCTSL_TOKEN"]' : "";
+  const os = guarded ? "import os\n\n" : "";
+  const curl = `curl -f -C -${header} -o ${id}.safetensors \\\n  ${base}/initializations/${id}/weights
+echo "${card.sha256}  ${id}.safetensors" | sha256sum -c`;
+  const hub = `${os}from huggingface_hub import hf_hub_download
+
+path = hf_hub_download("rayctsl/${id}", "phi.safetensors", endpoint="${base}"${secret})`;
+  const python = `${os}import rayctsl
+from huggingface_hub import snapshot_download
+
+folder = snapshot_download("rayctsl/${id}", endpoint="${base}"${secret})
+module = rayctsl.load_initialization(folder, num_classes=10)`;
+  return [
+    ["Shell, resumes and verifies", curl],
+    ["Hugging Face client", hub],
+    ["PyTorch module", python],
+  ].map(([title, text]) =>
+    h(
+      "div",
+      { class: "snippet" },
+      h("div", { class: "snippet-top" }, h("h3", {}, title), copyButton(text, `the snippet: ${title}`)),
+      h("pre", { tabindex: "0" }, text),
+    ),
+  );
+}

@@ -1,0 +1,430 @@
+"""The page at `/`: its files, and what people do with it in a real Chromium against real services."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import re
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from serve.bench.instance import Instance, make_dataset, make_initialization
+from serve.routes.page import WEB
+
+CHROMIUM = Path("/usr/bin/chromium")
+ARGUMENTS = [
+    *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+]
+TOKEN = "correct-horse-battery"
+NOBODY = "http://127.0.0.1:1"
+PAYLOAD = "<img src=x onerror=\"document.body.dataset.owned='yes'\"><script>document.body.dataset.owned='yes'</script>"
+SECONDS = 90_000  # what anything may take on a busy machine
+PHONE = {"width": 360, "height": 740}
+
+in_browser = pytest.mark.browser
+
+
+def test_vendored_files_are_those_of_the_manifest() -> None:
+    vendor = WEB / "vendor"
+    packages = json.loads((vendor / "manifest.json").read_text())
+    named = {name: checksum for package in packages for name, checksum in package["files"].items()}
+    found = {path.relative_to(vendor).as_posix() for path in vendor.rglob("*") if path.is_file()}
+    assert found == {*named, "manifest.json"}
+    for name, checksum in named.items():
+        assert hashlib.sha256((vendor / name).read_bytes()).hexdigest() == checksum, name
+    for package in packages:
+        assert package["version"]
+        assert package["license"]
+        assert any(name.endswith("LICENSE") for name in package["files"])
+
+
+def test_page_needs_nothing_inline_and_nothing_from_elsewhere(waiting: httpx.Client) -> None:
+    page = waiting.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    assert page.headers["content-security-policy"].startswith("default-src 'self';")
+    assert not re.search(r"<script(?![^>]*\ssrc=)|<style|\sstyle=|\son[a-z]+=", page.text)
+    for address in re.findall(r'(?:src|href)="([^"#]+)"', page.text):
+        assert not address.startswith(("http", "//", "/")), address
+        assert waiting.get(f"/{address}").status_code == 200, address
+    for path in (WEB / "js").rglob("*.js"):
+        code = path.read_text()
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", code), path
+        assert waiting.get(f"/static/{path.relative_to(WEB)}").headers["content-type"].startswith("text/javascript")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if not CHROMIUM.exists():
+        pytest.skip("no Chromium here: apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(
+        viewport={"width": 1180, "height": 900},
+        accept_downloads=True,
+        permissions=["clipboard-read", "clipboard-write"],
+    )
+    context.set_default_timeout(SECONDS)
+    expect.set_options(timeout=SECONDS)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def complaints() -> list[str]:
+    """What the browser complained about: a test may clear what it provoked, the rest fails it."""
+    return []
+
+
+@pytest.fixture
+def page(context: BrowserContext, complaints: list[str]) -> Iterator[Page]:
+    page = context.new_page()
+    page.on(
+        "console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None
+    )
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    yield page
+    assert complaints == []
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    """A service with a token, without Ray, that holds 25 initializations, one of them hostile."""
+    folder = tmp_path_factory.mktemp("shelf")
+    make_dataset(folder / "data")
+    made = [make_initialization(folder / "made", seed, method) for seed, method in enumerate(("shifting", "reptile"))]
+    curve = [[step, round(2.5 * 0.995**step, 5)] for step in range(0, 400, 8)]
+    for number in range(25):
+        original = made[number % 2]
+        card = {**original.card, "metrics": {"loss_curve": curve, "final_loss": curve[-1][1]}}
+        card["id"] = f"{card['method']['name']}-{number:02d}"
+        if number == 24:
+            card |= {"id": "hostile", "method": {"name": PAYLOAD}, "model": {"name": PAYLOAD}}
+            card |= {"tasks": [PAYLOAD, "x" * 300], "created": PAYLOAD, "seed": PAYLOAD, "spent": PAYLOAD}
+        place = folder / "storage" / "initializations" / card["id"]
+        shutil.copytree(original.storage.root, place)
+        (place / "card.json").write_text(json.dumps(card))
+    with Instance(folder, "--address", NOBODY, token=TOKEN).running() as instance:
+        yield instance
+
+
+@pytest.fixture
+def reader(context: BrowserContext, page: Page, shelf: Instance) -> Page:
+    """A page of the shelf in a tab that has the token already."""
+    context.add_init_script(f"sessionStorage.setItem('rayctsl-token', '{TOKEN}')")
+    page.goto(shelf.url)
+    return page
+
+
+def saved(page: Page, button: Any) -> tuple[str, bytes]:
+    with page.expect_download() as download:
+        button.click()
+    return download.value.suggested_filename, Path(download.value.path()).read_bytes()
+
+
+def too_wide(page: Page) -> bool:
+    return page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
+
+
+@in_browser
+def test_token_is_asked_for_once_and_kept_for_the_tab(page: Page, complaints: list[str], shelf: Instance) -> None:
+    page.goto(shelf.url)
+    field = page.get_by_label("Token", exact=True)
+    expect(field).to_be_focused()
+    field.fill("wrong-horse-battery")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("does not accept this token")).to_be_visible()
+    page.get_by_role("button", name="Not now").click()
+    expect(page.get_by_role("alert").filter(has_text="This needs the service's token")).to_be_visible()
+    page.get_by_role("button", name="Try again").click()
+    field.fill(TOKEN)
+    page.keyboard.press("Enter")
+    expect(page.locator(".entry")).to_have_count(20)
+    assert complaints
+    assert all("401" in text for text in complaints)
+    complaints.clear()
+    page.reload()
+    expect(page.locator(".entry")).to_have_count(20)
+    assert page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
+    page.get_by_role("button", name="Forget token").click()
+    expect(field).to_be_visible()
+    complaints.clear()
+
+
+@in_browser
+def test_list_search_order_curve_and_download(reader: Page, shelf: Instance) -> None:
+    entries = reader.locator(".entry")
+    expect(entries).to_have_count(20)
+    reader.get_by_role("button", name="Show more").click()
+    expect(entries).to_have_count(25)
+    reader.get_by_label("Search").fill("shifting greek")
+    expect(entries).to_have_count(12)
+    assert reader.url.endswith("#/initializations?q=shifting+greek")
+    reader.get_by_label("Order").select_option("Name")
+    first = "shifting-00"
+    expect(entries.first.get_by_role("heading")).to_have_text(first)
+    expect(entries.first.get_by_role("img", name="Meta-training loss, at the end 0.35")).to_be_visible()
+    name, content = saved(reader, entries.first.get_by_role("link", name="Download"))
+    assert name == f"{first}.safetensors"
+    with httpx.Client(headers={"authorization": f"Bearer {TOKEN}"}, trust_env=False) as client:
+        assert content == client.get(f"{shelf.url}/initializations/{first}/weights").content
+    reader.get_by_label("Search").fill("no such thing")
+    expect(reader.get_by_text("Nothing matches “no such thing”.")).to_be_visible()
+
+
+@in_browser
+def test_initialization_by_its_address_with_curve_and_snippets(reader: Page, shelf: Instance) -> None:
+    card = json.loads((shelf.storage / "initializations" / "shifting-00" / "card.json").read_text())
+    reader.goto(f"{shelf.url}/#/initializations/{card['id']}")
+    expect(reader).to_have_title(f"{card['id']} · rayctsl")
+    expect(reader.get_by_role("img", name="Meta-training: mean loss")).to_be_visible()
+    assert drawn(reader, ".plot canvas") > 300
+    reader.get_by_role("button", name="Copy the sha256 checksum").click()
+    assert reader.evaluate("navigator.clipboard.readText()") == card["sha256"]
+    reader.get_by_role("button", name="Copy the snippet: Hugging Face client").click()
+    snippet = reader.evaluate("navigator.clipboard.readText()")
+    assert f'hf_hub_download("rayctsl/{card["id"]}", "phi.safetensors", endpoint="{shelf.url}"' in snippet
+    assert TOKEN not in reader.content()
+
+
+def drawn(page: Page, canvas: str) -> int:
+    """How many pixels of a canvas are not empty."""
+    script = """canvas => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data
+        .filter((value, i) => i % 4 == 3 && value).length"""
+    return page.locator(canvas).first.evaluate(script)
+
+
+@in_browser
+@pytest.mark.parametrize("view", ["#/initializations?q=hostile", "#/initializations/hostile"])
+def test_hostile_card_is_shown_as_text(reader: Page, shelf: Instance, view: str) -> None:
+    reader.goto(f"{shelf.url}/{view}")
+    expect(reader.get_by_text(PAYLOAD, exact=True).first).to_be_visible()
+    assert reader.locator("main script, main img[src='x']").count() == 0
+    assert reader.evaluate("document.body.dataset.owned") is None
+
+
+@in_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_phone_and_colours(browser: Browser, shelf: Instance, scheme: Any) -> None:
+    context = browser.new_context(viewport=PHONE, color_scheme=scheme)
+    context.add_init_script(f"sessionStorage.setItem('rayctsl-token', '{TOKEN}')")
+    page = context.new_page()
+    for view, text in (
+        ("#/initializations", "Show more"),
+        ("#/initializations/hostile", "How it was made"),
+        ("#/finetune", "Compare with scratch"),
+        ("#/jobs", "No jobs yet."),
+        ("#/nonsense", "There is no such page."),
+    ):
+        page.goto(f"{shelf.url}/{view}")
+        expect(page.get_by_text(text, exact=True)).to_be_visible()
+        assert not too_wide(page), view
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).every(part => part > 200)")
+    assert light == (scheme == "light")
+    context.close()
+
+
+@in_browser
+def test_service_that_restarts_is_found_again(reader: Page, complaints: list[str], shelf: Instance) -> None:
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    job = httpx.post(f"{shelf.url}/finetune", json={"dataset": "stripes"}, headers=headers, trust_env=False).json()
+    reader.goto(f"{shelf.url}/#/jobs/{job['id']}")
+    expect(reader.get_by_text("waits for its turn")).to_be_visible()
+    shelf.kill()
+    expect(reader.get_by_text("The connection broke; trying again")).to_be_visible()
+    shelf.start()
+    expect(reader.get_by_text("The connection broke")).to_be_hidden()
+    reader.get_by_role("button", name="Cancel job").click()
+    reader.get_by_role("button", name="Yes, cancel").click()
+    expect(reader.locator(".status")).to_have_text("Cancelled")
+    complaints.clear()
+
+
+@in_browser
+@pytest.mark.ray
+def test_job_from_the_form_to_its_predictions(
+    page: Page, service: Instance, http: httpx.Client, tmp_path: Path
+) -> None:
+    page.goto(service.url)
+    page.get_by_role("link", name="New fine-tune").click()
+    page.get_by_role("button", name="Start").click()
+    expect(page.get_by_text("Choose a dataset.")).to_be_visible()
+    page.get_by_label("Dataset").select_option("stripes")
+    expect(page.get_by_text("3 classes, 48 training and 24 test images of 8 × 8")).to_be_visible()
+    page.get_by_label("Steps", exact=True).fill("60")
+    page.get_by_label("Label").fill(PAYLOAD)
+    page.get_by_label("Compare with scratch").check()
+    page.get_by_text("More settings").click()
+    page.get_by_label("Batch size").fill("16")
+    page.get_by_role("button", name="Start").click()
+    expect(page).to_have_url(re.compile(r"#/jobs/ft-[0-9a-f]{16}$"))
+    job_id = page.url.rsplit("/", 1)[1]
+    expect(page.get_by_role("heading", level=1)).to_have_text(PAYLOAD)
+
+    curve = page.get_by_role("img", name="Accuracy on the test images")
+    expect(curve).to_have_attribute("aria-label", re.compile("at step"))  # it moves …
+    expect(curve).to_have_attribute("aria-label", re.compile("at step 60$"))  # … to its end
+    expect(page.locator(".status")).to_have_text("Succeeded")
+    job = http.get(f"/finetune/{job_id}").json()
+    shown = page.locator(".number strong").all_inner_texts()
+    assert shown[:2] == [f"{100 * job['result'][key]:.1f} %" for key in ("accuracy", "scratch_accuracy")]
+    rows = page.locator("tbody tr")
+    assert rows.count() == len(job["metrics"]["initialization"]) == len(job["metrics"]["scratch"])
+
+    name, content = saved(page, page.get_by_role("link", name="Download the model"))
+    assert name == f"{job_id}.safetensors"
+    assert hashlib.sha256(content).hexdigest() == job["result"]["weights"]["sha256"]
+
+    page.get_by_label("Drop an image").set_input_files(
+        {"name": "band.png", "mimeType": "image/png", "buffer": band("bottom")}
+    )
+    expect(page.locator(".bars li").first).to_contain_text("bottom")
+    drop(page, band("top"))
+    expect(page.locator(".bars li").first).to_contain_text("top")
+    assert page.locator(".bars li").count() == 3
+    page.get_by_role("link", name="Jobs").first.click()
+    row = page.locator(f".job[data-id={job_id}]")
+    expect(row).to_contain_text("from scratch")
+    expect(row.get_by_role("link")).to_have_text(PAYLOAD)
+    assert page.evaluate("document.body.dataset.owned") is None
+    page.set_viewport_size(PHONE)
+    assert not too_wide(page)
+    row.get_by_role("link").click()
+    expect(page.get_by_text("Try it")).to_be_visible()
+    assert not too_wide(page)
+
+
+def band(name: str) -> bytes:
+    """A picture of one of the dataset's classes."""
+    pixels = np.full((64, 64), 30, np.uint8)
+    start = 16 * ("top", "middle", "bottom").index(name)
+    pixels[start : start + 24] = 190
+    sink = io.BytesIO()
+    Image.fromarray(pixels).convert("RGB").save(sink, "PNG")
+    return sink.getvalue()
+
+
+def drop(page: Page, content: bytes) -> None:
+    """Let a file fall on the drop zone."""
+    script = """bytes => {
+        const data = new DataTransfer();
+        data.items.add(new File([new Uint8Array(bytes)], 'dropped.png', {type: 'image/png'}));
+        return data;
+    }"""
+    data = page.evaluate_handle(script, list(content))
+    page.dispatch_event(".drop", "drop", {"dataTransfer": data})
+
+
+@in_browser
+@pytest.mark.ray
+def test_keyboard_alone_starts_a_job_that_survives_a_lost_connection_and_is_cancelled(
+    page: Page, complaints: list[str], service: Instance, follow: Callable, http: httpx.Client
+) -> None:
+    asked: list[str | None] = []
+    page.on(
+        "request",
+        lambda request: asked.append(request.headers.get("last-event-id")) if request.url.endswith("/events") else None,
+    )
+    wire = Wire(service.port)
+    page.goto(f"{wire.url}/#/finetune")
+    expect(page.get_by_label("Dataset")).to_be_visible()
+    press_until(page, "dataset")
+    page.keyboard.type("stripes")
+    press_until(page, "steps")
+    page.keyboard.type("20000")
+    press_until(page, "summary")
+    page.keyboard.press("Enter")
+    press_until(page, "batch_size")
+    page.keyboard.type("16")
+    press_until(page, "evaluate_every")
+    page.keyboard.type("100")
+    page.keyboard.press("Enter")
+    curve = page.get_by_role("img", name="Accuracy on the test images")
+    expect(curve).to_have_attribute("aria-label", re.compile("at step"))
+    job_id = page.url.rsplit("/", 1)[1]
+
+    seen = page.locator("tbody tr").count()
+    wire.cut()
+    expect(page.get_by_text("The connection broke")).to_be_visible()
+    expect(page.get_by_text("The connection broke")).to_be_hidden()
+    expect(page.locator("tbody tr").nth(seen + 1)).to_be_attached()
+    assert asked[0] is None
+    assert int(asked[-1] or 0) >= seen
+    complaints.clear()
+
+    press_until(page, "Cancel job")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Yes, cancel")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator(".status")).to_have_text("Cancelled")
+    assert follow(http, job_id)["status"] == "cancelled"
+    steps = [int(text.replace(",", "")) for text in page.locator("tbody th").all_inner_texts()]
+    assert steps == sorted(set(steps))
+    page.get_by_role("link", name="Run again").click()
+    expect(page.get_by_label("Steps", exact=True)).to_have_value("20000")
+    wire.close()
+
+
+class Wire:
+    """Stands between the browser and a service, and can be cut: a browser that is offline keeps what is connected."""
+
+    def __init__(self, port: int):
+        self.port, self.ends = port, set[socket.socket]()
+        self.door = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.door.getsockname()[1]}"
+        threading.Thread(target=self._welcome, daemon=True).start()
+
+    def _welcome(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                pair = self.door.accept()[0], socket.create_connection(("127.0.0.1", self.port))
+                self.ends |= set(pair)
+                for source, target in (pair, pair[::-1]):
+                    threading.Thread(target=self._carry, args=(source, target), daemon=True).start()
+
+    def _carry(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def cut(self) -> None:
+        for end in self.ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.door.shutdown(socket.SHUT_RDWR)
+        self.door.close()
+        self.cut()
+
+
+def press_until(page: Page, wanted: str) -> None:
+    """Press Tab until the focus is on the field, element or text that is meant."""
+    script = "() => { const e = document.activeElement; return [e.id, e.localName, e.textContent.trim()]; }"
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if wanted in page.evaluate(script):
+            return
+    raise AssertionError(f"Tab never reaches {wanted}")
