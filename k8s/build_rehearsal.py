@@ -2,7 +2,7 @@
 
     python k8s/build_rehearsal.py [--keep DIR]
 
-Only git's files are copied, as from a fresh clone. The stages after it (user, copy, environment) are not executed.
+Files that git ignores are not copied. The stages after it (user, copy, environment) are not executed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def instructions(dockerfile: Path, stage: str) -> list[tuple[str, str]]:
 
 
 def copy_tracked(name: str, target: Path) -> None:
-    """What a clone would have of a file or folder."""
+    """A file or folder, without what git ignores."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", name],
         cwd=ROOT,
