@@ -43,8 +43,11 @@ def run_worker(storage: Storage, worker: str, *, idle_seconds: float, pace: Pace
 
 
 def _beat(own: Storage, stop: threading.Event) -> None:
-    count = 0
+    """Show life; and end with whoever started this worker, for a cluster that is gone cannot stop it any more."""
+    count, parent = 0, os.getppid()
     while True:
+        if os.getppid() != parent:
+            os._exit(1)
         count += 1
         try:
             own.write(ALIVE, json.dumps({"count": count, "pid": os.getpid()}).encode())

@@ -13,7 +13,8 @@ import httpx
 from serve.problems import log
 
 ENDED = ("STOPPED", "SUCCEEDED", "FAILED")
-TIMEOUT = httpx.Timeout(20.0, connect=3.0)  # a first submission takes seconds on a busy head
+TIMEOUT = httpx.Timeout(20.0, connect=3.0)
+SUBMIT_TIMEOUT = httpx.Timeout(120.0, connect=3.0)  # a first submission takes many seconds on a busy head
 
 
 class RayUnreachableError(Exception):
@@ -58,7 +59,7 @@ class RayJobs:
         }
         if gpus:
             body["entrypoint_num_gpus"] = gpus
-        answer = await self._ask("POST", "/api/jobs/", json=body)
+        answer = await self._ask("POST", "/api/jobs/", json=body, timeout=SUBMIT_TIMEOUT)
         # A second submission of one name is answered with a 500 and a traceback: ask whether the job is there.
         if answer.status_code != 200 and await self.status(submission) is None:
             raise RayUnreachableError(f"the job server refused a job with {answer.status_code}")

@@ -59,6 +59,7 @@ class Service:
             self._turning.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._turning
+        await self.pool.close()
         if self.head:
             await asyncio.to_thread(self.head.stop)
         else:

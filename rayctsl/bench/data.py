@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable
@@ -29,6 +30,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         write_split(Path(folder) / "train.arrow", images, labels, info)
         batches = Batches(open_split(Path(folder) / "train.arrow"), seed=0, name="bench", batch_size=batch_size)
         per_image = _per_image_pipeline(images, labels, batch_size)
+        memory = {count: _mapped_megabytes(Path(folder) / "train.arrow", count) for count in (1, 4)}
         stored, obvious = [], []
         for number in range(arguments.rounds):
             stored.append(_rate(partial(_stored_batch, batches, number * 1000), 60, batch_size))
@@ -40,7 +42,39 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "ratio": float(np.median(ratios)),
         "ratio_spread": [float(ratios.min()), float(ratios.max())],
         "rounds": arguments.rounds,
+        "mapped_megabytes_by_processes": memory,
     }
+
+
+def _mapped_megabytes(path: Path, count: int) -> float:
+    """Memory that `count` processes together use for the mapped dataset: shared pages are counted once."""
+    context = multiprocessing.get_context("spawn")
+    ready, answers = context.Barrier(count), context.SimpleQueue()
+    processes = [context.Process(target=_map_and_weigh, args=(str(path), ready, answers)) for _ in range(count)]
+    for process in processes:
+        process.start()
+    total = sum(answers.get() for _ in processes)
+    for process in processes:
+        process.join()
+    return total / 1024
+
+
+def _map_and_weigh(path: str, ready: Any, answers: Any) -> None:
+    """Read every image through the map; answer with this process's proportional share of its pages, in kilobytes."""
+    from rayctsl.data.store import open_split
+
+    split = open_split(Path(path))
+    for chunk in split.chunks():
+        chunk.max()
+    ready.wait()
+    share, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ")[0]:
+            inside = line.endswith(path)
+        elif inside and line.startswith("Pss:"):
+            share += int(line.split()[1])
+    ready.wait()
+    answers.put(share)
 
 
 def _stored_batch(batches: Any, base: int, step: int) -> Any:

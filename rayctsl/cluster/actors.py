@@ -35,6 +35,7 @@ class Part:
 
     losses: np.ndarray  # [steps, own tasks]
     delta_norms: np.ndarray
+    inner_steps: np.ndarray
     counts: np.ndarray
     busy_seconds: float
     stall_seconds: float
@@ -137,6 +138,7 @@ class Worker:
         return Part(
             losses=np.stack([record.losses for record in records]),
             delta_norms=np.array([record.delta_norm for record in records]),
+            inner_steps=np.array([record.inner_steps for record in records]),
             counts=self.group.counts(),
             busy_seconds=sum(self.group.take_seconds().values()),
             stall_seconds=self._waited() - waited,

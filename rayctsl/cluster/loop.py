@@ -235,6 +235,7 @@ class RayEngine:
         chunk = Chunk(
             losses=np.stack([by_task[name] for name in names], axis=1),
             delta_norms=parts[0].delta_norms,
+            inner_steps=np.sum([part.inner_steps for part in parts], axis=0),
             counts=np.sum([part.counts for part in parts], axis=0),
             seconds=seconds,
             facts=facts,

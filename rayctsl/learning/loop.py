@@ -29,10 +29,11 @@ def keep_here(total: Tensor) -> Future[Tensor]:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What one step leaves for the metrics: losses of this process's tasks, norm of delta (NaN without update)."""
+    """What one step leaves for the metrics of this process's tasks."""
 
-    losses: np.ndarray
-    delta_norm: float
+    losses: np.ndarray  # before the step, NaN for dropped tasks
+    delta_norm: float  # NaN without a meta-update
+    inner_steps: int  # taken so far, over all tasks
 
 
 def run_steps(
@@ -92,4 +93,5 @@ def take_step(
         if method.shift_delay == 0 or step.k == step.K:
             apply(travelling.result())
             travelling = None
-    return StepRecord(losses, norms[-1] if norms else float("nan")), travelling
+    norm = norms[-1] if norms else float("nan")
+    return StepRecord(losses, norm, inner_steps=int(group.counts()[0])), travelling

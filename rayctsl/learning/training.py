@@ -62,6 +62,7 @@ class Chunk:
 
     losses: np.ndarray
     delta_norms: np.ndarray
+    inner_steps: np.ndarray  # [steps], taken so far over all tasks
     counts: np.ndarray
     seconds: float
     facts: dict[str, float] = field(default_factory=dict)  # utilisation, stall_share, bytes_per_step
@@ -100,6 +101,7 @@ class LocalEngine:
         return Chunk(
             losses=np.stack([record.losses for record in records]),
             delta_norms=np.array([record.delta_norm for record in records]),
+            inner_steps=np.array([record.inner_steps for record in records]),
             counts=self.group.counts(),
             seconds=time.perf_counter() - started,
         )
@@ -251,7 +253,6 @@ def _chunk_end(step: int, config: Config, per_step: float | None) -> int:
 
 def _record(metrics: Metrics, chunk: Chunk, first: int, problem: Problem) -> None:
     config = problem.config
-    tasks_per_step = len(problem.task_names)
     for offset, (losses, norm) in enumerate(zip(chunk.losses, chunk.delta_norms, strict=True)):
         step = first + offset + 1
         if step % config.log_every and step != config.total_steps:
@@ -260,7 +261,7 @@ def _record(metrics: Metrics, chunk: Chunk, first: int, problem: Problem) -> Non
             "step": step,
             "trajectory": (step - 1) // config.inner_steps + 1,
             "k": (step - 1) % config.inner_steps + 1,
-            "inner_steps_total": step * tasks_per_step,
+            "inner_steps_total": int(chunk.inner_steps[offset]),
             "loss": float(np.nanmean(losses)) if not np.isnan(losses).all() else float("nan"),
             "delta_norm": float(norm),
             "steps_per_second": len(chunk.losses) / max(chunk.seconds, 1e-9),

@@ -28,6 +28,7 @@ FRESH_SECONDS = 4 * BEAT_SECONDS
 HUNG_SECONDS = 120.0
 ASK_SECONDS = 3.0
 MAX_DELAY_SECONDS = 60.0
+KEPT_GENERATIONS = 3
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class WorkerPool:
         self.up = False
         self._signs: dict[str, Sign] = {}
         self._slots: list[Slot] = []
+        self._submissions: set[asyncio.Task[None]] = set()
         self._failures, self._not_before, self._asked = 0, 0.0, 0.0
 
     async def look(self) -> None:
@@ -66,7 +68,8 @@ class WorkerPool:
         if self.alive:
             self._failures = 0
         try:
-            silent = [name for name in names if self.is_silent(name, FRESH_SECONDS)]
+            coming = {task.get_name() for task in self._submissions}
+            silent = [name for name in names if name not in coming and self.is_silent(name, FRESH_SECONDS)]
             for name in silent:
                 if await self._has_ended(name):
                     self.dead.add(name)
@@ -84,7 +87,7 @@ class WorkerPool:
                 if slot.worker not in self._signs:
                     self._wait_longer()  # it never lived: something is wrong with the cluster or the environment
                 await asyncio.to_thread(self.store.set_worker, slot, slot.generation, None)
-                await asyncio.to_thread(self._forget, slot.worker)
+                await asyncio.to_thread(self._forget, slot)
 
     async def grow(self, wanted: int) -> None:
         """Start workers until as many as wanted live or are about to."""
@@ -95,14 +98,22 @@ class WorkerPool:
                 return
             if slot.worker is None:
                 generation = slot.generation + 1
-                name = f"rayctsl-{self.settings.service_name}-{slot.slot}-{generation}"
+                name = self._name(slot.slot, generation)
                 if await asyncio.to_thread(self.store.set_worker, slot, generation, name):
-                    await self._submit(name)
+                    # In the background: a busy head takes long, and finished jobs should not wait for it.
+                    task = asyncio.create_task(self._submit(name), name=name)
+                    self._submissions.add(task)
+                    task.add_done_callback(self._submissions.discard)
                     there += 1
 
     def assign(self, worker: str, job_id: str, attempt: int) -> None:
         """Tell a worker what to do next; saying it twice does no harm."""
         self._write_assignment(worker, {"job": job_id, "attempt": attempt})
+
+    async def close(self) -> None:
+        for task in self._submissions:
+            task.cancel()
+        await asyncio.gather(*self._submissions, return_exceptions=True)
 
     def send_away_idle(self) -> None:
         """Let workers without a job leave a cluster that others use too; those with one go on without us."""
@@ -164,7 +175,14 @@ class WorkerPool:
         self._failures += 1
         self._not_before = time.monotonic() + min(MAX_DELAY_SECONDS, 2.0 ** (self._failures - 1))
 
-    def _forget(self, name: str) -> None:
-        self._signs.pop(name, None)
-        if self.storage.exists(f"workers/{name}"):
-            self.storage.delete_folder(f"workers/{name}")
+    def _forget(self, slot: Slot) -> None:
+        """Send the worker away, should it come to life after all, and remove what older ones have left."""
+        assert slot.worker is not None
+        self._signs.pop(slot.worker, None)
+        self._write_assignment(slot.worker, {"job": None})
+        old = f"workers/{self._name(slot.slot, slot.generation - KEPT_GENERATIONS)}"
+        if self.storage.exists(old):
+            self.storage.delete_folder(old)
+
+    def _name(self, slot: int, generation: int) -> str:
+        return f"rayctsl-{self.settings.service_name}-{slot}-{generation}"

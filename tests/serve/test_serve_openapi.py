@@ -17,8 +17,10 @@ def test_every_answer_is_documented(waiting_service: Instance, python: str, tmp_
     schemathesis = Path(python).parent / "schemathesis"
     command = [schemathesis, "run", f"{waiting_service.url}/openapi.json", "--seed", "1", "--no-color"]
     command += ["--phases", "examples,coverage,fuzzing,stateful", "--max-examples", "15", "--workers", "2"]
+    # On a busy machine nothing here is a matter of time.
+    command += ["--request-timeout", "60", "--suppress-health-check", "all"]
     # An event stream of a job that waits has no end.
     command += ["--exclude-path", "/finetune/{id}/events"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout[-8000:]
+    assert done.returncode == 0, done.stdout[:20_000]
     assert httpx.get(f"{waiting_service.url}/readyz", trust_env=False).status_code == 200

@@ -18,7 +18,7 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect, sync_playwright
 
 from serve.bench.instance import Instance, make_dataset, make_initialization
 from serve.routes.page import WEB
@@ -31,8 +31,8 @@ ARGUMENTS = [
 TOKEN = "correct-horse-battery"
 NOBODY = "http://127.0.0.1:1"
 PAYLOAD = "<img src=x onerror=\"document.body.dataset.owned='yes'\"><script>document.body.dataset.owned='yes'</script>"
-SECONDS = 90_000  # what anything may take on a busy machine
-PHONE = {"width": 360, "height": 740}
+SECONDS = 180_000  # what anything may take on a busy machine
+PHONE = ViewportSize(width=360, height=740)
 
 in_browser = pytest.mark.browser
 
@@ -376,7 +376,7 @@ def test_keyboard_alone_starts_a_job_that_survives_a_lost_connection_and_is_canc
     page.keyboard.press("Enter")
     expect(page.locator(".status")).to_have_text("Cancelled")
     assert follow(http, job_id)["status"] == "cancelled"
-    steps = [int(text.replace(",", "")) for text in page.locator("tbody th").all_inner_texts()]
+    steps = [int(text.replace(",", "")) for text in page.locator("tbody th").all_text_contents()]
     assert steps == sorted(set(steps))
     page.get_by_role("link", name="Run again").click()
     expect(page.get_by_label("Steps", exact=True)).to_have_value("20000")

@@ -79,6 +79,7 @@ def test_jobs_wait_while_ray_is_down_and_go_on_with_the_next(
     first = json.loads(record.read_text())
     running = http.post("/finetune", json={**BODY, "steps": 3000, "evaluate_every": 300}).json()
     follow(http, running["id"], "running")
+    workers = [json.loads(path.read_text())["pid"] for path in (service.storage / "workers").glob("*/alive.json")]
     os.killpg(first["pid"], signal.SIGKILL)  # the head and what is in its process group
     waiting = http.post("/finetune", json=BODY)
     assert waiting.status_code == 202
@@ -87,3 +88,6 @@ def test_jobs_wait_while_ray_is_down_and_go_on_with_the_next(
     ended = follow(http, running["id"])
     assert ended["status"] == "succeeded"
     assert json.loads(record.read_text())["pid"] != first["pid"]
+    assert ended["attempt"] == 2
+    assert workers
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)  # no worker outlives its cluster

@@ -88,11 +88,11 @@ def make_shapes(rng: Rng, labels: np.ndarray) -> np.ndarray:
     figures = list(SHAPES.values())
 
     def draw(label: int, number: int) -> np.ndarray:
-        grid = random_grid(rng, number, 2 * size, 0.6, (0.7, 1.0), 0.2, 0.2, 0.03, 3)
+        grid = random_grid(rng, number, 2 * size, 0.6, (0.8, 1.1), 0.2, 0.15, 0.03, 3)
         return shrink(step(figures[label](grid[..., 0], grid[..., 1]), size / 2))
 
     shape = by_class(labels, size, 1, draw)
-    ink, paper = colour_pair(rng, count, 0.5)
+    ink, paper = colour_pair(rng, count, 0.6)
     specks = step(smooth_noise(rng, count, size, 7) - 1.5, 2) * per_image(chance(rng, 0.4, count))
     bar_grid = random_grid(rng, count, size, np.pi, (0.8, 1.2), 0, 0.6)
     bar = step(0.1 - np.abs(bar_grid[..., 0]), size / 4) * per_image(chance(rng, 0.35, count))

@@ -3,7 +3,7 @@
 import { request } from "./api.js";
 
 const SILENCE = 45_000; // the service speaks every 15 s; a longer silence is a dead connection
-const LONGEST_WAIT = 15_000;
+const LONGEST_WAIT = 8_000;
 
 /** Calls on.event(name, data) for each event once, and on.connection(up) when the connection breaks or is back. */
 export async function follow(jobId, signal, on) {

@@ -93,7 +93,8 @@ function header(job) {
 
   /** Time left by the pace since the page first saw a step: the clocks of browser and service may differ. */
   function timeLeft({ status, progress, started_at: began, finished_at: ended }) {
-    if (ended) return began ? `took ${duration(ended - began)}` : "";
+    if (ended && status === "succeeded") return `${count(progress.steps)} steps in ${duration(ended - began)}`;
+    if (ended) return began ? `stopped after ${duration(ended - began)}` : "";
     if (status === "queued") return "waits for its turn";
     if (status !== "running" || !progress.step) return "";
     start ??= { step: progress.step, at: performance.now() };

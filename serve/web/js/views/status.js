@@ -27,8 +27,8 @@ export function progressBar(label) {
     update(job) {
       const { step, steps } = job.progress;
       bar.value = steps ? step / steps : 0;
-      bar.hidden = job.status === "succeeded";
-      say(text, bar.hidden ? `${count(steps)} steps` : `${count(step)} of ${count(steps)} steps`);
+      node.hidden = job.status === "succeeded";
+      say(text, `${count(step)} of ${count(steps)} steps`);
     },
   };
 }
