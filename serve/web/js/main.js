@@ -55,10 +55,10 @@ async function lookAtHealth() {
   try {
     const { ray } = await get("readyz", { quiet: true });
     health.dataset.state = ray;
-    say(health, ray === "up" ? "Ready" : "Ray is away: jobs wait");
+    say(health, ray === "up" ? "Ready" : "Jobs wait for Ray");
   } catch {
     health.dataset.state = "lost";
-    say(health, "Service unreachable");
+    say(health, "Unreachable");
   }
 }
 
