@@ -46,6 +46,7 @@ class RayHead:
     def __init__(self, folder: Path, ray: RayJobs):
         self._record, self._log, self._ray = folder / "ray.json", folder / "ray.log", ray
         self._head: Head | None = None
+        self._starting: Head | None = None  # begun by us, not yet ready: a stop must find it too
         self._process: subprocess.Popen | None = None
         self._not_before = 0.0
 
@@ -65,7 +66,7 @@ class RayHead:
 
     def stop(self) -> None:
         """End the head and everything it started."""
-        head, self._head, self._ray.url = self._head, None, None
+        head, self._head, self._starting, self._ray.url = self._head or self._starting, None, None, None
         if head is None:
             return
         if self._is_running(head):
@@ -108,6 +109,7 @@ class RayHead:
         descriptor = os.open(self._record, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             json.dump(asdict(head), file)
+        self._starting = head
         log.info("starting Ray at %s", head.url)
         self._wait_until_ready(head)
         return head

@@ -7,6 +7,7 @@ the parsed options. It imports what is heavy inside that function, so that --hel
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import NoReturn
 
 from rayctsl.command import run_command
@@ -30,8 +31,16 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
+def run(options: argparse.Namespace) -> None:
+    try:
+        options.run(options)
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on with what is missing", file=sys.stderr)
+        raise
+
+
 def main(argv: list[str] | None = None) -> int:
-    return run_command(parser(), argv, lambda options: options.run(options))
+    return run_command(parser(), argv, run)
 
 
 if __name__ == "__main__":

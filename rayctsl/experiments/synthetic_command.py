@@ -68,10 +68,14 @@ def run_one(options: argparse.Namespace) -> None:
     )
     environment = _environment(options)
     from rayctsl.experiments.output import write_json_file
+    from rayctsl.learning.group import NonFiniteLoss
     from rayctsl.learning.progress import Progress
 
     progress = Progress(config.total_steps, options.method)
-    result = meta_train(environment, [options.start], config, on_step=lambda index: progress.advance(1))
+    try:
+        result = meta_train(environment, [options.start], config, on_step=lambda index: progress.advance(1))
+    except NonFiniteLoss as error:
+        raise ValueError(f"{str(error).partition(';')[0]}; choose a smaller --alpha or --beta") from None
     progress.close()
     content = {
         "trajectory": result.trajectory[:, 0].tolist(),

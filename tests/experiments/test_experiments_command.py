@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -127,9 +128,12 @@ def test_out_that_is_a_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     assert "folder" in capsys.readouterr().err
 
 
-def test_divergence_is_a_failure_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*RUN, "--alpha", "50", "--out", str(tmp_path / "r.json")]) == 1
-    assert "diverged" in capsys.readouterr().err
+def test_divergence_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, "--alpha", "50", "--out", str(tmp_path / "r.json")]) == 2
+    message = capsys.readouterr().err
+    assert "diverged" in message
+    assert "smaller --alpha" in message
+    assert message.count("\n") == 1
 
 
 def test_figures_are_kept_and_belong_to_one_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,3 +154,16 @@ def test_figure_names_of_the_command_are_all_there_is() -> None:
     from rayctsl.experiments.synthetic_figures import FIGURES
 
     assert tuple(FIGURES) == FIGURE_NAMES
+
+
+def test_ctrl_c_stops_cleanly_and_keeps_what_is_finished(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rayctsl.experiments", "synthetic", "figures", "--out", str(tmp_path)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert "surfaces" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, message = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopped" in message
+    assert "Traceback" not in message
+    assert (tmp_path / "surfaces.png").exists()

@@ -34,7 +34,12 @@ PAYLOAD = "<img src=x onerror=\"document.body.dataset.owned='yes'\"><script>docu
 SECONDS = 180_000  # what anything may take on a busy machine
 PHONE = ViewportSize(width=360, height=740)
 
-in_browser = pytest.mark.browser
+
+def in_browser(test: Callable) -> Callable:
+    """Marks a test that needs Chromium; without one it is skipped before anything is started for it."""
+    if not CHROMIUM.exists():
+        test = pytest.mark.skip("no Chromium here: apt-get install chromium")(test)
+    return pytest.mark.browser(test)
 
 
 def test_vendored_files_are_those_of_the_manifest() -> None:
@@ -67,8 +72,6 @@ def test_page_needs_nothing_inline_and_nothing_from_elsewhere(waiting: httpx.Cli
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    if not CHROMIUM.exists():
-        pytest.skip("no Chromium here: apt-get install chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield browser

@@ -77,7 +77,7 @@ def test_jobs_wait_while_ray_is_down_and_go_on_with_the_next(
 ) -> None:
     record = service.storage / "service" / "ray.json"
     first = json.loads(record.read_text())
-    running = http.post("/finetune", json={**BODY, "steps": 3000, "evaluate_every": 300}).json()
+    running = http.post("/finetune", json={**BODY, "steps": 800, "evaluate_every": 80}).json()
     follow(http, running["id"], "running")
     workers = [json.loads(path.read_text())["pid"] for path in (service.storage / "workers").glob("*/alive.json")]
     os.killpg(first["pid"], signal.SIGKILL)  # the head and what is in its process group
