@@ -248,6 +248,9 @@ class TopologyConfig(Section):
     """CPUs reserved for each learner."""
     gpus_per_learner: NonNegative = 0.0
     """GPUs reserved for each learner; a fraction shares one."""
+    meta_resources: dict[str, NonNegative] = {}
+    """What the meta-learner reserves besides the learners' share, to keep it on nodes that are not taken away.
+    Example: {coordinator: 1}, a resource that only such nodes have."""
     transport: Literal["collective", "objects"] = "collective"
     """How contributions and shifts travel."""
     max_failures: Annotated[int, Field(ge=0)] = 20

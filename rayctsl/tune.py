@@ -25,6 +25,9 @@ def parser() -> argparse.ArgumentParser:
         "--run-dir", metavar="DIR", help="a new folder (or URI) for the sweep; default runs/sweep-<time>"
     )
     parser.add_argument("--resume", metavar="DIR", help="continue the sweep in DIR; finished trials are not run again")
+    parser.add_argument(
+        "--resume-if-exists", action="store_true", help="continue the sweep in --run-dir if it was begun, else begin it"
+    )
     parser.add_argument("--storage", metavar="DIR", help="publish the best initialization here, not in the run folder")
     return parser
 
@@ -46,18 +49,20 @@ def tune(arguments: argparse.Namespace) -> None:
 
     if bool(arguments.config) == bool(arguments.resume):
         raise ValueError("give either --config F.yaml to begin a sweep or --resume DIR to continue one")
-    if arguments.resume:
-        if arguments.run_dir:
-            raise ValueError("--resume continues a sweep in its own folder: leave out --run-dir")
-        run = Storage(arguments.resume)
-        if not run.exists(FILE):
-            raise ValueError(f"{run} is not the folder of a sweep: it has no {FILE}")
+    if arguments.resume and arguments.run_dir:
+        raise ValueError("--resume continues a sweep in its own folder: leave out --run-dir")
+    if arguments.resume_if_exists and not arguments.run_dir:
+        raise ValueError("--resume-if-exists needs --run-dir")
+    run = Storage(arguments.resume or arguments.run_dir or f"runs/sweep-{datetime.now():%Y%m%d-%H%M%S}")
+    begun = run.exists(FILE)
+    if arguments.resume and not begun:
+        raise ValueError(f"{run} is not the folder of a sweep: it has no {FILE}")
+    if begun and (arguments.resume or arguments.resume_if_exists):
         sweep = build_sweep(yaml.safe_load(run.read(FILE)))
+    elif run.names():
+        raise ValueError(f"{run} is already used; choose another --run-dir, or --resume {run} to continue it")
     else:
         sweep = load_sweep(arguments.config)
-        run = Storage(arguments.run_dir or f"runs/sweep-{datetime.now():%Y%m%d-%H%M%S}")
-        if run.names():
-            raise ValueError(f"{run} is already used; choose another --run-dir, or --resume {run} to continue it")
     checked = set()
     for overrides in draw_trials(sweep):
         config = trial_config(sweep, overrides)

@@ -85,6 +85,8 @@ def _serve(options: argparse.Namespace) -> int:
         warm_workers=0 if options.address else 1,
     )
     settings.folder.mkdir(parents=True, exist_ok=True)
+    if settings.may_be_several:
+        return run(settings)
     with (settings.folder / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -179,4 +179,4 @@ class Prediction(BaseModel):
 class Health(BaseModel):
     status: Literal["ok", "degraded"]
     ray: Literal["up", "down"] | None = None
-    dispatcher: Literal["running", "stopped"] | None = None
+    dispatcher: Literal["running", "standby"] | None = None

@@ -14,6 +14,7 @@ from rayctsl.storage import Storage
 from serve.datasets import DatasetList
 from serve.index import InitializationIndex
 from serve.jobs.dispatcher import Dispatcher
+from serve.jobs.leader import Leadership
 from serve.jobs.pool import WorkerPool
 from serve.jobs.store import JobStore
 from serve.jobs.tables import open_database
@@ -35,9 +36,10 @@ class Service:
         url = find_cluster(settings.address) if settings.address else None
         self.ray = RayJobs(url, cluster_token() if url else None)
         self.head = None if url else RayHead(settings.folder, self.ray)
-        self.store = JobStore(open_database(settings.database_url))
+        database = open_database(settings.database_url)
+        self.store, self.leadership = JobStore(database), Leadership(database)
         self.pool = WorkerPool(settings, self.store, self.ray, self.storage)
-        self.dispatcher = Dispatcher(settings, self.store, self.pool, self.storage, self.metrics)
+        self.dispatcher = Dispatcher(settings, self.store, self.pool, self.storage, self.metrics, self.leadership)
         if self.head:
             self.dispatcher.before_turn = self.head.ensure
         self.models: OrderedDict[str, Any] = OrderedDict()  # fine-tuned models by checksum, for predictions
@@ -62,8 +64,9 @@ class Service:
         await self.pool.close()
         if self.head:
             await asyncio.to_thread(self.head.stop)
-        else:
+        elif self.leadership.leads:
             await asyncio.to_thread(self.pool.send_away_idle)
+        await asyncio.to_thread(self.leadership.release)
         await self.ray.close()
         self.store.close()
 

@@ -67,6 +67,11 @@ class Settings:
         return self.database or f"sqlite:///{self.folder / 'jobs.sqlite3'}"
 
     @property
+    def may_be_several(self) -> bool:
+        """Whether other services may share the storage: with a database server, and without a Ray of our own."""
+        return self.address is not None and not self.database_url.startswith("sqlite")
+
+    @property
     def service_name(self) -> str:
         """Tells this service's workers apart from others' on the same cluster."""
         return hashlib.sha256(str(Storage(storage_root(self.storage))).encode()).hexdigest()[:8]

@@ -12,14 +12,17 @@ Result = TypeVar("Result")
 
 
 def run_cells(
-    function: Callable[..., Result], cells: Mapping[str, tuple[Any, ...]], cpus_per_cell: float = 1.0
+    function: Callable[..., Result],
+    cells: Mapping[str, tuple[Any, ...]],
+    cpus_per_cell: float = 1.0,
+    gpus_per_cell: float = 0.0,
 ) -> Iterator[tuple[str, Result]]:
     """Run `function(*arguments)` for every named cell, as many at once as the cluster holds; yields as they finish.
 
     A cell is a pure function of its arguments, so one whose worker dies is simply run again. An error inside a cell
-    ends the whole, as itself.
+    ends the whole; one that says what the user can do about it (ValueError, OSError) as itself.
     """
-    remote = ray.remote(function).options(num_cpus=cpus_per_cell, max_retries=3)
+    remote = ray.remote(function).options(num_cpus=cpus_per_cell, num_gpus=gpus_per_cell, max_retries=3)
     running = {remote.remote(*arguments): name for name, arguments in cells.items()}
     try:
         while running:
@@ -28,7 +31,7 @@ def run_cells(
             try:
                 yield name, ray.get(done[0])
             except RayTaskError as error:
-                raise (error.cause if isinstance(error.cause, ValueError) else error) from None
+                raise (error.cause if isinstance(error.cause, (ValueError, OSError)) else error) from None
     finally:
         for reference in running:
             ray.cancel(reference, force=True)

@@ -6,6 +6,7 @@ kept, the dead are replaced, all of them restart from the snapshot that `train_w
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -99,14 +100,14 @@ class RayEngine:
             # A lost node may take a while to be replaced; a first start that does not fit is refused at once.
             patience = max(self.topology.wait_seconds, REPLACEMENT_SECONDS if self._generation else 0.0)
             self.placement = reserve(self.topology, wanted, patience)
-        num_learners = self.placement.bundle_count - self.first_bundle
+        num_learners = self.placement.bundle_count - self.first_bundle - bool(self.topology.meta_resources)
         if not self.learners:
             self.learners, alive = [None] * num_learners, [False] * (num_learners + 1)
         for number in range(num_learners):
             if not alive[number]:
                 self.learners[number] = self._new_actor(TaskLearner, number, "learner")
         if not alive[-1]:
-            self.meta = self._new_actor(MetaLearner, 0, "meta")
+            self.meta = self._new_actor(MetaLearner, num_learners if self.topology.meta_resources else 0, "meta")
         if self.packing is None:
             self.packing = self._pack(num_learners)
         shares = [*self.packing.learners, ()]
@@ -123,6 +124,7 @@ class RayEngine:
         return kind.options(
             num_cpus=self.topology.cpus_per_learner if learner else 0,
             num_gpus=self.topology.gpus_per_learner if learner else 0,
+            resources=None if learner else dict(self.topology.meta_resources),
             scheduling_strategy=strategy,
         ).remote(self.problem, threads=max(1, int(self.topology.cpus_per_learner)) if learner else 1)
 
@@ -318,5 +320,10 @@ def _role(actor: Any, meta: Any) -> str:
 
 
 def _reason(error: BaseException) -> str:
+    """What an error says, in one line; of Ray's long messages the sentences, without their fields (`pid: 12`)."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    if not isinstance(error, RayActorError):
+        return lines[0]
+    return " ".join(line for line in lines if not re.match(r"\w+: ", line))

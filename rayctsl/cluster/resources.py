@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -67,23 +68,36 @@ def choose_num_learners(topology: TopologyConfig, num_tasks: int) -> int:
     return max(1, min([num_tasks, *(int(limit) for limit in limits)]))
 
 
-def reserve(topology: TopologyConfig, num_learners: int, wait_seconds: float) -> PlacementGroup:
-    """A bundle per learner, packed onto as few nodes as possible. A cluster that is too small is refused at once."""
+def bundles_of(topology: TopologyConfig, num_learners: int) -> list[dict[str, float]]:
+    """What a run reserves: a bundle per learner, and one for the meta-learner if it asks for anything of its own."""
     wanted = {"CPU": topology.cpus_per_learner, "GPU": topology.gpus_per_learner}
-    bundle = {name: amount for name, amount in wanted.items() if amount > 0} or {"CPU": 0.001}
-    total = ray.cluster_resources()
-    fits = all(total.get(name, 0) + 1e-6 >= each * num_learners for name, each in bundle.items())
+    learner = {name: amount for name, amount in wanted.items() if amount > 0} or {"CPU": 0.001}
+    return [learner] * num_learners + [dict(topology.meta_resources)] * bool(topology.meta_resources)
+
+
+def sum_bundles(bundles: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    total: Counter[str] = Counter()
+    for bundle in bundles:
+        total.update(bundle)
+    return dict(total)
+
+
+def reserve(topology: TopologyConfig, num_learners: int, wait_seconds: float) -> PlacementGroup:
+    """The run's bundles on as few nodes as possible. A cluster that is too small is refused at once."""
+    bundles = bundles_of(topology, num_learners)
+    asked, total = sum_bundles(bundles), ray.cluster_resources()
+    fits = all(total.get(name, 0) + 1e-6 >= amount for name, amount in asked.items())
     if fits or wait_seconds:
-        group = placement_group([bundle] * num_learners, strategy="PACK")
+        group = placement_group(bundles, strategy="PACK")
         if group.wait(timeout_seconds=max(wait_seconds, PLACEMENT_SECONDS)):
             return group
         remove_placement_group(group)
     free = ray.available_resources()
-    asked = ", ".join(
-        f"{each * num_learners:g} {name} asked for, {free.get(name, 0):g} free of {total.get(name, 0):g}"
-        for name, each in bundle.items()
+    shortfall = ", ".join(
+        f"{amount:g} {name} asked for, {free.get(name, 0):g} free of {total.get(name, 0):g}"
+        for name, amount in asked.items()
     )
-    raise ValueError(f"the cluster is too small for {num_learners} learners: {asked}")
+    raise ValueError(f"the cluster is too small for {num_learners} learners: {shortfall}")
 
 
 def _first_line(error: Exception) -> str:

@@ -22,8 +22,9 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 from ray.util.placement_group import placement_group, remove_placement_group
 
+from rayctsl.cluster.resources import sum_bundles
 from rayctsl.cluster.sweep_config import FILE, Sweep, draw_trials, dump_sweep, trial_config, trial_id
-from rayctsl.cluster.sweep_trial import METRIC, TIME, TrialRecord, bundles_of, read_record, read_records, run_trial
+from rayctsl.cluster.sweep_trial import METRIC, TIME, TrialRecord, read_record, read_records, run_trial, trial_bundles
 from rayctsl.storage import Storage
 
 PARAMETERS = "overrides"  # the one entry of Tune's config: a trial's overrides
@@ -78,7 +79,7 @@ def build_tuner(
         run_trial(sweep, run_dir, config[PARAMETERS])
 
     def resources(config: dict[str, Any]) -> tune.PlacementGroupFactory:
-        return tune.PlacementGroupFactory(bundles_of(trial_config(sweep, config[PARAMETERS]), sweep))
+        return tune.PlacementGroupFactory(trial_bundles(trial_config(sweep, config[PARAMETERS]), sweep))
 
     def name(trial: Any) -> str:
         return name_of(sweep, trial.config[PARAMETERS])
@@ -193,12 +194,12 @@ def check_room(sweep: Sweep, trials: Iterable[Mapping[str, Any]]) -> None:
     kinds = {}
     for overrides in trials:
         config = trial_config(sweep, overrides)
-        bundles = [bundle for bundle in bundles_of(config, sweep) if any(bundle.values())]
+        bundles = [bundle for bundle in trial_bundles(config, sweep) if any(bundle.values())]
         kinds[str(bundles)] = bundles, config.topology.wait_seconds
     for bundles, wait_seconds in kinds.values():
         missing = shortfall(bundles, [node["Resources"] for node in ray.nodes() if node["Alive"]])
         if missing and not (wait_seconds and _becomes_ready(bundles, wait_seconds)):
-            total, asked = ray.cluster_resources(), _sum(bundles)
+            total, asked = ray.cluster_resources(), sum_bundles(bundles)
             parts = [
                 f"{asked[name]:g} {name} asked for, {total.get(name, 0):g} in the cluster, {amount:g} missing"
                 for name, amount in missing.items()
@@ -217,15 +218,7 @@ def shortfall(bundles: list[dict[str, float]], nodes: list[dict[str, float]]) ->
             continue
         for name, amount in bundle.items():
             node[name] -= amount
-    return _sum(homeless)
-
-
-def _sum(bundles: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    total: dict[str, float] = {}
-    for bundle in bundles:
-        for name, amount in bundle.items():
-            total[name] = total.get(name, 0) + amount
-    return total
+    return sum_bundles(homeless)
 
 
 def _becomes_ready(bundles: list[dict[str, float]], seconds: float) -> bool:

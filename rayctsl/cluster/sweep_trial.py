@@ -20,6 +20,7 @@ from ray import tune
 from ray.util import get_current_placement_group
 
 from rayctsl.cluster.loop import RayEngine
+from rayctsl.cluster.resources import bundles_of
 from rayctsl.cluster.sweep_config import Sweep, trial_config, trial_id
 from rayctsl.cluster.sweep_validation import training_problem, validate
 from rayctsl.config import Config, dump_config
@@ -132,7 +133,8 @@ class Trial:
         problem = training_problem(self.config, self.sweep)
         placement = get_current_placement_group()
         assert placement is not None, "a trial runs inside the placement group that Tune made for it"
-        first_bundle = placement.bundle_count - num_learners(self.config)  # Tune leaves out a bundle of nothing
+        engine_bundles = bundles_of(self.config.topology, num_learners(self.config))
+        first_bundle = placement.bundle_count - len(engine_bundles)  # Tune leaves out a bundle of nothing
         run = Run(RayEngine(problem, placement, first_bundle), problem, folder)
         run.progress = Progress(run.total, self.record.id, stream=self.log)
         try:
@@ -186,9 +188,6 @@ def num_learners(config: Config) -> int:
     return min(config.topology.workers or 1, len(tasks))
 
 
-def bundles_of(config: Config, sweep: Sweep) -> list[dict[str, float]]:
-    """What a trial reserves: a bundle for its own process, then one per learner."""
-    topology = config.topology
-    learner = {"CPU": topology.cpus_per_learner, "GPU": topology.gpus_per_learner}
-    learner = {name: amount for name, amount in learner.items() if amount > 0} or {"CPU": 0.001}
-    return [{"GPU": sweep.validation.gpus}, *([learner] * num_learners(config))]
+def trial_bundles(config: Config, sweep: Sweep) -> list[dict[str, float]]:
+    """What a trial reserves: a bundle for its own process, then its engine's."""
+    return [{"GPU": sweep.validation.gpus}, *bundles_of(config.topology, num_learners(config))]

@@ -1,5 +1,7 @@
 """The loop that moves jobs: queued -> starting -> running -> their end, as the files of the job folders tell.
 
+Of several services on one database only the leader moves jobs; the others look on, ready to take over.
+
 Every turn looks at the store and the files afresh and does what is missing, so a turn that is cut off anywhere, even
 by kill -9, is made good by the next one: the same code is dispatcher, reconciler and recovery.
 """
@@ -13,6 +15,7 @@ from collections.abc import Callable
 
 from rayctsl.finetune_job import CANCEL, PROGRESS, RESULT, SPEC, attempt_folder, read_json
 from rayctsl.storage import Storage
+from serve.jobs.leader import Leadership
 from serve.jobs.pool import WorkerPool
 from serve.jobs.store import Job, JobStore
 from serve.metrics import Metrics
@@ -26,8 +29,17 @@ GIVE_UP_SECONDS = 30.0
 class Dispatcher:
     """Runs jobs of the store on the workers of the pool."""
 
-    def __init__(self, settings: Settings, store: JobStore, pool: WorkerPool, storage: Storage, metrics: Metrics):
+    def __init__(
+        self,
+        settings: Settings,
+        store: JobStore,
+        pool: WorkerPool,
+        storage: Storage,
+        metrics: Metrics,
+        leadership: Leadership,
+    ):
         self.settings, self.store, self.pool, self.storage, self.metrics = settings, store, pool, storage, metrics
+        self.leadership = leadership
         self.last_turn = 0.0  # when a turn last went through, on the monotonic clock
         self.before_turn: Callable[[], None] | None = None  # starts a cluster of our own when it is gone
         self._told: dict[str, int] = {}  # attempts whose worker has been told by this process
@@ -37,9 +49,14 @@ class Dispatcher:
         await asyncio.to_thread(self.store.add_slots, self.settings.max_running)
         while True:
             try:
-                if self.before_turn:
-                    await asyncio.to_thread(self.before_turn)
-                await self.turn()
+                if await asyncio.to_thread(self.leadership.held):
+                    if self.before_turn:
+                        await asyncio.to_thread(self.before_turn)
+                    await self.turn()
+                else:
+                    self._told.clear()
+                    await self.pool.look()
+                await asyncio.to_thread(self._show)
                 self.last_turn = time.monotonic()
             except Exception:
                 log.exception("a turn of the dispatcher failed; the next one tries again")
@@ -49,7 +66,6 @@ class Dispatcher:
         for job in await asyncio.to_thread(self.store.active):
             await asyncio.to_thread(self._collect, job)
         await self.pool.look()
-        self.metrics.ray_up.set(self.pool.up)
         active = await asyncio.to_thread(self.store.active)
         for job in active:
             if self._is_lost(job):
@@ -62,7 +78,10 @@ class Dispatcher:
         waiting = await asyncio.to_thread(self.store.queued, self.settings.max_running)
         active = await asyncio.to_thread(self.store.active)
         await self.pool.grow(max(len(active) + len(waiting), self.settings.warm_workers))
-        self.metrics.show_jobs(await asyncio.to_thread(self.store.counts))
+
+    def _show(self) -> None:
+        self.metrics.ray_up.set(self.pool.up)
+        self.metrics.show_jobs(self.store.counts())
 
     def _folder(self, job: Job) -> Storage:
         return self.storage.inside(f"jobs/{job.id}")

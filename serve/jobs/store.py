@@ -161,6 +161,7 @@ class JobStore:
     def add_slots(self, count: int) -> None:
         """Make sure that slots 0..count-1 exist."""
         with self._writing() as connection:
+            connection.execute(select(GATE.c.id).with_for_update())  # another service may start at the same moment
             there = set(connection.execute(select(SLOTS.c.slot)).scalars())
             for slot in set(range(count)) - there:
                 connection.execute(insert(SLOTS).values(slot=slot, generation=0, worker=None))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import JSON, Column, Engine, Float, Integer, MetaData, String, Table, create_engine, event, insert
+from sqlalchemy import JSON, Column, Engine, Float, Integer, MetaData, String, Table, create_engine, event, insert, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
 
 METADATA = MetaData()
 
@@ -43,6 +43,9 @@ SLOTS = Table(
 # One row that accepting transactions lock, so that counting and adding are one step on every database.
 GATE = Table("queue_gate", METADATA, Column("id", Integer, primary_key=True))
 
+# Numbers of PostgreSQL's advisory locks: any that nobody else uses in this database.
+SETUP_LOCK, LEADER_LOCK = 7_261_979_274, 7_261_979_275
+
 
 def open_database(url: str) -> Engine:
     """Connect, and make the tables that are missing."""
@@ -53,12 +56,12 @@ def open_database(url: str) -> Engine:
         engine = create_engine(parsed, pool_pre_ping=True)
         if parsed.get_backend_name() == "sqlite":
             _tune_sqlite(engine)
-        METADATA.create_all(engine)
         with engine.begin() as connection:
+            if parsed.get_backend_name() == "postgresql":  # several services may start at the same moment
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({SETUP_LOCK})"))
+            METADATA.create_all(connection)
             if connection.execute(GATE.select()).first() is None:
                 connection.execute(insert(GATE).values(id=1))
-    except IntegrityError:
-        pass  # another process opened the gate at the same moment
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         raise ValueError(f"the database address cannot be used: {' '.join(str(error).split())}") from None
     except (OperationalError, OSError) as error:

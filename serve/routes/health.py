@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends
 from sqlalchemy.exc import SQLAlchemyError
@@ -33,7 +33,8 @@ async def ready(service: Here) -> Health:
     if not service.dispatches:
         raise Problem(503, "The dispatcher does not run.")
     up = service.pool.up
-    return Health(status="ok" if up else "degraded", ray="up" if up else "down", dispatcher="running")
+    role: Literal["running", "standby"] = "running" if service.leadership.leads else "standby"
+    return Health(status="ok" if up else "degraded", ray="up" if up else "down", dispatcher=role)
 
 
 @router.get(

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 @pytest.fixture
 def more_nodes(ray_nodes):
     """Two nodes of 3 CPUs beside the head, which has 4: learners of 3 CPUs each have a node of their own."""
-    nodes = [ray_nodes.add_node(num_cpus=3) for _ in range(2)]
+    nodes = [ray_nodes.add_node(num_cpus=3, resources=more) for more in ({}, {"coordinator": 1})]
     yield nodes
     for node in nodes:
         ray_nodes.remove_node(node)
@@ -31,11 +31,13 @@ def test_nodes_learners_and_the_meta_learner_may_die(ray_nodes, more_nodes, tmp_
 
 
 def test_two_nodes_give_the_phi_of_one_process(ray_nodes, more_nodes, tiny_problem):
-    problem = tiny_problem(2, topology={"workers": 2, "cpus_per_learner": 3})
+    topology = {"workers": 2, "cpus_per_learner": 3, "meta_resources": {"coordinator": 1}}
+    problem = tiny_problem(2, topology=topology)
     engine = RayEngine(problem)
     engine.start(None)
     engine.run(0, 10)
     nodes = {place.node for place in ray.get([actor.place.remote() for actor in engine.learners])}
+    assert ray.get(engine.meta.place.remote()).node == more_nodes[1].node_id  # the one with a coordinator
     phi = engine.capture(10).result().meta["phi"]
     engine.close()
     local = LocalEngine(problem)

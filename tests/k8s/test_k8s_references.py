@@ -230,7 +230,7 @@ def test_preemptible_nodes_get_learners_only(objects: list[Object], manifests: M
             assert each["spec"]["rayClusterSpec"] == manifests.only(objects, "RayCluster")["spec"]
 
 
-def test_sqlite_has_one_user(objects: list[Object], manifests: ModuleType) -> None:
+def test_sqlite_has_one_user_and_a_server_several(objects: list[Object], manifests: ModuleType) -> None:
     deployment = manifests.only(objects, "Deployment")["spec"]
     (database,) = [word for word in deployment["template"]["spec"]["containers"][0]["args"] if "--database" in word]
     if "sqlite" in database:
@@ -239,3 +239,6 @@ def test_sqlite_has_one_user(objects: list[Object], manifests: ModuleType) -> No
         assert manifests.only(objects, "PersistentVolumeClaim", "rayctsl-state")["spec"]["accessModes"] == [
             "ReadWriteOnce"
         ]
+    else:
+        assert deployment["replicas"] > 1
+        assert deployment["strategy"]["type"] == "RollingUpdate"

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +17,7 @@ import httpx
 import pytest
 
 from serve.bench.instance import Instance, make_dataset, make_initialization
+from serve.ray_head import free_ports
 
 NOBODY = "http://127.0.0.1:1"  # an address where no cluster is
 
@@ -44,16 +50,42 @@ def service(make_world: Callable[[], Path]) -> Iterator[Instance]:
     assert not record.exists()
 
 
-@pytest.fixture(scope="session")
-def dashboard(service: Instance) -> Iterator[str]:
+@pytest.fixture
+def dashboard(service: Instance, monkeypatch: pytest.MonkeyPatch) -> str:
     """That service's Ray, for other services to join: its address, and its token where they look for it."""
     record = service.storage / "service" / "ray.json"
     wait_for(lambda: httpx.get(f"{service.url}/readyz", trust_env=False).json()["ray"] == "up")
     head = json.loads(record.read_text())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", "token")
-        patch.setenv("RAY_AUTH_TOKEN", head["token"])
-        yield head["url"]
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", head["token"])
+    return str(head["url"])
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a PostgreSQL server on loopback; skips where its programs are not installed."""
+    found = shutil.which("initdb", path=os.pathsep.join(map(str, Path("/usr/lib/postgresql").glob("*/bin"))))
+    found = found or shutil.which("initdb")
+    if found is None:
+        pytest.skip("no PostgreSQL server here: apt-get install postgresql")
+    programs = Path(found).parent
+    folder = Path(tempfile.mkdtemp(prefix="rayctsl-postgres-", dir="/tmp"))  # short: it holds a socket
+    as_user = []
+    if os.geteuid() == 0:  # the server refuses to run as root
+        shutil.chown(folder, "postgres")
+        as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+    (port,) = free_ports(1)
+    create = [*as_user, str(programs / "initdb"), "-D", str(folder / "data"), "-A", "trust", "-U", "rayctsl"]
+    subprocess.run(create, check=True, capture_output=True, cwd=folder)
+    serve = [*as_user, str(programs / "postgres"), "-D", str(folder / "data"), "-p", str(port), "-k", str(folder)]
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen([*serve, "-h", "127.0.0.1"], stdout=log, stderr=log, cwd=folder)
+    ask = [str(programs / "pg_isready"), "-h", "127.0.0.1", "-p", str(port)]
+    wait_for(lambda: subprocess.run(ask, capture_output=True, check=False).returncode == 0, 60)
+    yield f"postgresql+psycopg://rayctsl@127.0.0.1:{port}/postgres"
+    server.send_signal(signal.SIGINT)  # its fast shutdown
+    server.wait(60)
+    shutil.rmtree(folder)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 180.0) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,14 +19,10 @@ REQUEST = {"dataset": "stripes", "label": "ü\x00"}
 SPEC = {"config": {"steps": 1}}
 
 
-def databases() -> list[str]:
-    """SQLite, and whatever else is asked for: a PostgreSQL server, say."""
-    return ["sqlite", *filter(None, [os.environ.get("RAYCTSL_TEST_DATABASE")])]
-
-
-@pytest.fixture(params=databases())
+@pytest.fixture(params=["sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JobStore]:
-    url = f"sqlite:///{tmp_path / 'jobs.sqlite3'}" if request.param == "sqlite" else request.param
+    sqlite = request.param == "sqlite"
+    url = f"sqlite:///{tmp_path / 'jobs.sqlite3'}" if sqlite else request.getfixturevalue("postgres")
     engine = open_database(url)
     with engine.begin() as connection:
         connection.execute(delete(JOBS))
