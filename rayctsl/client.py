@@ -29,6 +29,10 @@ class ServiceError(ValueError):
         super().__init__(message)
         self.status = status
 
+    @property
+    def exit_code(self) -> int:
+        return 2 if 400 <= self.status < 500 else 1
+
 
 class Client:
     """Talks to one service.

@@ -7,16 +7,10 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from rayctsl.client import DEFAULT_URL, Client, ServiceError
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message} (see {self.prog} --help)\n")
+from rayctsl.client import DEFAULT_URL, Client
+from rayctsl.command import OneLineParser, run_command
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -58,23 +52,13 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: list[str] | None = None) -> int:
-    options = build_parser().parse_args(arguments)
-    try:
-        with Client(options.url, os.environ.get("RAYCTSL_TOKEN") or None) as client:
-            return COMMANDS[options.command](client, options)
-    except ServiceError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if 400 <= error.status < 500 else 1
-    except ValueError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("stopped; a job goes on without you: python -m rayctsl.client jobs", file=sys.stderr)
-        return 130
+def main(argv: list[str] | None = None) -> int:
+    return run_command(build_parser(), argv, run, "stopped; a job goes on without you: python -m rayctsl.client jobs")
+
+
+def run(options: argparse.Namespace) -> int:
+    with Client(options.url, os.environ.get("RAYCTSL_TOKEN") or None) as client:
+        return COMMANDS[options.command](client, options)
 
 
 def _list(client: Client, options: argparse.Namespace) -> int:

@@ -6,9 +6,10 @@ Exit codes: 0 success, 2 bad input with one clear line, 1 failure, 130 / 143 aft
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 FLAGS = {  # flag -> config key
     "method": "method.name",
@@ -62,36 +63,46 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, Any]:
     return overrides
 
 
+class OneLineParser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog.removeprefix('python -m ')}: {message} (see --help)\n")
+
+
 def run_command(
-    parser: argparse.ArgumentParser, argv: list[str] | None, action: Callable[[argparse.Namespace], None]
+    parser: argparse.ArgumentParser,
+    argv: list[str] | None,
+    action: Callable[[argparse.Namespace], int | None],
+    stopped: str | None = None,
 ) -> int:
-    """Parse, act, and turn what went wrong into one line and an exit code."""
+    """Parse, act, and turn what went wrong into one line and an exit code.
+
+    Args:
+        stopped: what to say after Ctrl-C.
+    """
     arguments = parser.parse_args(argv)
-    name = parser.prog.split()[-1]
     try:
-        action(arguments)
+        return action(arguments) or 0
     except KeyboardInterrupt:
+        if stopped:
+            print(stopped, file=sys.stderr)
         return 130
+    except BrokenPipeError:  # `… | head` has read enough; what is still in the buffer must not fail again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except Exception as error:
-        return _exit_code(error, name)
-    return 0
+        code = _exit_code(error)
+        if code is None:
+            raise
+        print(f"{parser.prog.removeprefix('python -m ')}: {' '.join(str(error).split())}", file=sys.stderr)
+        return code
 
 
-def _exit_code(error: Exception, name: str) -> int:
-    if "rayctsl.learning.training" in sys.modules:
-        from rayctsl.learning.group import NonFiniteLoss
-        from rayctsl.learning.training import EngineFault, Interrupted
-
-        if isinstance(error, Interrupted):
-            print(f"stopped; continue with: python -m rayctsl.train --resume {error.run_dir}", file=sys.stderr)
-            return 128 + error.signum
-        if isinstance(error, (NonFiniteLoss, EngineFault)):
-            print(f"{name}: {error}", file=sys.stderr)
-            return 1
+def _exit_code(error: Exception) -> int | None:
+    """The code of an error that one line explains, which may bring its own; None where only a traceback does."""
+    if hasattr(error, "exit_code"):
+        return int(error.exit_code)
     if isinstance(error, ValueError):
-        print(f"{name}: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    if isinstance(error, OSError):
-        print(f"{name}: {error}", file=sys.stderr)
-        return 1
-    raise error
+    return 1 if isinstance(error, (OSError, MemoryError)) else None

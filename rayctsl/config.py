@@ -297,9 +297,11 @@ class Config(Section):
     @classmethod
     def _fill_beta(cls, raw: Any) -> Any:
         """The paper tunes beta per method and K: take its value for the nearest K, on a logarithmic scale."""
-        if not isinstance(raw, dict) or not isinstance(raw.get("method", {}), dict):
+        method = raw.get("method", {}) if isinstance(raw, dict) else None
+        method = method.model_dump() if isinstance(method, MethodConfig) else method
+        if not isinstance(method, dict):
             return raw
-        method = {"name": "shifting", **raw.get("method", {})}
+        method = {"name": "shifting", **method}
         kind, steps = METHOD_CONFIGS.get(method["name"]), raw.get("inner_steps", 1000)
         if kind is not None and method.get("beta") is None and isinstance(steps, int) and steps >= 1:
             nearest = min(kind.paper_betas, key=lambda known: abs(math.log(known / steps)))
@@ -340,17 +342,21 @@ def load_config(path: str | Path | None = None, overrides: Mapping[str, Any] | N
 
     Example: load_config("configs/demo.yaml", {"method.name": "reptile", "inner.alpha": 0.05, "beta": 2})
     """
-    raw: Any = {}
-    if path is not None:
-        try:
-            raw = yaml.safe_load(Path(path).read_text()) or {}
-        except FileNotFoundError:
-            raise ValueError(f"there is no config file {path}") from None
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ValueError(f"{path} is not readable YAML: {' '.join(str(error).split())}") from None
-        if not isinstance(raw, dict):
-            raise ValueError(f"{path} must hold keys and values, not a {type(raw).__name__}")
+    raw = read_yaml(path) if path is not None else {}
     return build_config(apply_overrides(raw, overrides or {}))
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """A file of keys and values; ValueError with one sentence when it is not one."""
+    try:
+        raw = yaml.safe_load(Path(path).read_text()) or {}
+    except FileNotFoundError:
+        raise ValueError(f"there is no config file {path}") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{path} is not readable YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(raw, dict):
+        raise ValueError(f"{path} must hold keys and values, not a {type(raw).__name__}")
+    return raw
 
 
 def build_config(raw: Mapping[str, Any]) -> Config:

@@ -7,11 +7,11 @@ import json
 import sys
 from pathlib import Path
 
-from rayctsl.command import run_command
+from rayctsl.command import OneLineParser, run_command
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="python -m rayctsl.finetune",
         description="Fine-tune an initialization on a dataset with the paper's meta-test recipe: accuracy per seed, "
         "mean and 95 %% interval.",

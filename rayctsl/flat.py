@@ -47,6 +47,7 @@ class FlatModule:
         self.backbone, self.head = self.vector[: self.size], self.vector[self.size :]
         self.backbone_grad, self.head_grad = self.grad[: self.size], self.grad[self.size :]
         self._channels_last = channels_last
+        self._frozen: bool | None = None  # a module may come with frozen parameters of its own
 
     @property
     def backbone_parameters(self) -> list[nn.Parameter]:
@@ -54,8 +55,10 @@ class FlatModule:
 
     def freeze_backbone(self, frozen: bool) -> None:
         """Leave the backbone out of the next backward pass."""
-        for parameter in self.backbone_parameters:
-            parameter.requires_grad_(not frozen)
+        if frozen != self._frozen:
+            for parameter in self.backbone_parameters:
+                parameter.requires_grad_(not frozen)
+            self._frozen = frozen
 
     def buffers(self) -> dict[str, Tensor]:
         """Batch-norm statistics by name: part of neither theta nor phi."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from datetime import datetime
 
-from rayctsl.command import add_config_arguments, overrides_of, run_command
+from rayctsl.command import OneLineParser, add_config_arguments, overrides_of, run_command
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="python -m rayctsl.train",
         description="Meta-train an initialization on Ray. The last line printed is its path.",
     )

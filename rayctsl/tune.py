@@ -6,15 +6,17 @@ import argparse
 import sys
 from datetime import datetime
 
-from rayctsl.command import add_address_argument, run_command
+from rayctsl.command import OneLineParser, add_address_argument, run_command
 
 
 class NothingFinished(RuntimeError):
     """No trial of a sweep came to its end."""
 
+    exit_code = 1
+
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="python -m rayctsl.tune",
         description="Search config keys for the best validation accuracy. Leaves a table, results.parquet, best.yaml "
         "(for rayctsl.train --config), plots and the best initialization in the run folder.",
@@ -33,11 +35,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    try:
-        return run_command(parser(), argv, tune)
-    except NothingFinished as error:
-        print(f"rayctsl.tune: {error}", file=sys.stderr)
-        return 1
+    return run_command(parser(), argv, tune)
 
 
 def tune(arguments: argparse.Namespace) -> None:

@@ -8,14 +8,8 @@ import logging
 import os
 import signal
 import sys
-from typing import NoReturn
 
-
-class OneLineParser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message} (see {self.prog} --help)\n")
+from rayctsl.command import OneLineParser, run_command
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -44,26 +38,16 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: list[str] | None = None) -> int:
-    options = build_parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    try:
-        return _serve(options)
-    except ValueError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+def main(argv: list[str] | None = None) -> int:
+    return run_command(build_parser(), argv, _serve)
 
 
 def _serve(options: argparse.Namespace) -> int:
     from rayctsl.registry import storage_root
     from serve.settings import Settings
 
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     settings = Settings(
         storage=storage_root(options.storage),
         data_root=options.data_root,

@@ -41,7 +41,10 @@ def ray_nodes(data_root: Path) -> Iterator[Any]:
     import ray
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": True})
+    # A lost node is noticed after five missed checks: one a second here, so that nobody waits long for it.
+    quick = {"health_check_period_ms": 1000, "health_check_initial_delay_ms": 1000}
+    head = {"num_cpus": 4, "include_dashboard": True, "_system_config": quick}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     ray.init(address=cluster.address, logging_level="ERROR", namespace="tests")
     yield cluster
     ray.shutdown()

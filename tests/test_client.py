@@ -162,7 +162,7 @@ def test_commands(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], code: int) -> None:
     assert main(arguments) == code
     error = capsys.readouterr().err
-    assert error.startswith("error: ")
+    assert error.startswith("rayctsl.client: ")
     assert error.count("\n") == 1
 
 

@@ -10,12 +10,22 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rayctsl.config import METHOD_CONFIGS, Config, apply_overrides, build_config, dump_config, load_config
+from rayctsl.config import (
+    METHOD_CONFIGS,
+    Config,
+    ReptileConfig,
+    apply_overrides,
+    build_config,
+    dump_config,
+    load_config,
+)
 from rayctsl.methods import METHODS
 
 CONFIGS = Path(__file__).parent.parent / "configs"
-OTHERS = {"kustomization.yaml"}  # configs/ is also the source of ConfigMaps
-RUNS = [p for p in sorted(CONFIGS.rglob("*.yaml")) if "sweeps" not in p.parts and p.name not in OTHERS]
+RUNS = [
+    CONFIGS / "demo.yaml",
+    *sorted((CONFIGS / "paper").rglob("*.yaml")),
+]  # sweeps and suites have tests of their own
 
 
 @pytest.mark.parametrize("path", RUNS, ids=[str(path.relative_to(CONFIGS)) for path in RUNS])
@@ -102,3 +112,8 @@ def test_frozen():
 def test_needs_neither_torch_nor_ray():
     code = "import sys, rayctsl.config; print({'torch', 'ray'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
+
+
+def test_a_method_given_as_an_object_takes_the_papers_beta_too():
+    assert Config(method=ReptileConfig(), inner_steps=100).method.beta == 2
+    assert Config(method=ReptileConfig(beta=3.0)).method.beta == 3

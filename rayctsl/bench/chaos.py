@@ -9,6 +9,7 @@ import argparse
 import os
 import random
 import signal
+import statistics
 import tempfile
 import threading
 import time
@@ -52,13 +53,13 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     import ray
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    nodes = [cluster.add_node(num_cpus=2) for _ in range(arguments.nodes - 1)]
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(arguments.nodes - 1)]
     ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
     chance = random.Random(arguments.seed)
     plan = [chance.choice(["learner", "learner", "meta-learner", "node"]) for _ in range(arguments.kills)]
     with tempfile.TemporaryDirectory() as folder:
-        killer = Killer(plan, cluster, nodes, num_cpus=2, seed=arguments.seed)
+        killer = Killer(plan, cluster, nodes, num_cpus=1, seed=arguments.seed)
         result = compare(killer, arguments.nodes, arguments.steps, arguments.transport, folder)
     ray.shutdown()
     cluster.shutdown()
@@ -69,13 +70,16 @@ def compare(killer: Killer, num_learners: int, steps: int, transport: str, folde
     """The same training twice on the cluster that is connected: in peace, then under the killer."""
     calm = _train(_problem(num_learners, steps, transport, killer.num_cpus, 0.0), f"{folder}/calm", None)
     wild = _train(_problem(num_learners, steps, transport, killer.num_cpus, 0.02), f"{folder}/wild", killer)
-    seconds = sorted(wild["recovery_seconds"])
+    recoveries = wild["recoveries"]
     return {
         "kills": killer.kills,
         "kills_survived": sum(killer.kills.values()),
-        "recoveries": len(seconds),
-        "recovery_seconds_median": seconds[len(seconds) // 2] if seconds else None,
-        "recovery_seconds_max": seconds[-1] if seconds else None,
+        "recoveries": len(recoveries),
+        "recovery_seconds": {
+            kind: {"median": round(statistics.median(seconds), 1), "max": round(max(seconds), 1)}
+            for kind in killer.kills
+            if (seconds := [spent for victim, spent in recoveries if victim == kind])
+        },
         "phi_identical": calm["sha256"] == wild["sha256"],
         "transport": transport,
     }
@@ -101,7 +105,7 @@ def _train(problem: Any, base: str, killer: Killer | None) -> dict[str, Any]:
     # Equal costs make the packing a function of the config, so both runs add up in the same order.
     engine = RayEngine(problem, measure_costs=False)
     run = Run(engine, problem, RunFolder.create(base, problem.config))
-    recoveries: list[float] = []
+    recoveries: list[tuple[str, float]] = []  # the latest victim, and the seconds until the run went on
     try:
         while True:
             try:
@@ -112,13 +116,13 @@ def _train(problem: Any, base: str, killer: Killer | None) -> dict[str, Any]:
                 elif run.step < run.total:
                     run.advance()
                 else:
-                    return {"sha256": run.finish(0).card["sha256"], "recovery_seconds": recoveries}
+                    return {"sha256": run.finish(0).card["sha256"], "recoveries": recoveries}
             except EngineFault as fault:
                 started = time.monotonic()
                 if killer:
                     killer.replace_lost_nodes()
                 run.recover(fault)
-                recoveries.append(time.monotonic() - started)
+                recoveries.append((killer.latest if killer else "", time.monotonic() - started))
     finally:
         run.close()
 
@@ -137,6 +141,7 @@ class Killer(threading.Thread):
         self.kills = {"learner": 0, "meta-learner": 0, "node": 0}
         self.engine: Any = None
         self.target: Any = None
+        self.latest = ""
         self._lost = 0
 
     def watch(self, engine: Any, run: Any) -> None:
@@ -148,7 +153,8 @@ class Killer(threading.Thread):
         while self.plan and self.target.step < self.target.total:
             self._wait_for_progress()
             if self._kill(self.plan[0]):
-                self.kills[self.plan.pop(0)] += 1
+                self.latest = self.plan.pop(0)
+                self.kills[self.latest] += 1
 
     def replace_lost_nodes(self) -> None:
         """Fill up the cluster again; Ray lets only the main thread add nodes."""

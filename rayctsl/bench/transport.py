@@ -1,22 +1,23 @@
 """What one meta-update costs with learners that compute nothing: ours inside Ray actors against gloo without Ray.
 
 Both do the same arithmetic: every learner adds up theta - phi over its tasks, the vectors are exchanged, and everyone
-moves phi and its thetas by delta. Ours has the meta-learner as one more process.
+moves phi and its thetas by delta. Ours has the meta-learner as one more process. Two more figures put it in proportion:
+its share of a real ResNet-20 step, and how much of a slow network `shift_delay: 1` hides.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import socket
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from rayctsl.bench.rounds import Team, free_port, median_and_spread
 from rayctsl.cluster.membership import Membership, Place, by_shared_memory
 from rayctsl.cluster.transport import NodeExchange, remove_segment
 
@@ -25,35 +26,47 @@ SIZES = {"resnet20": 269_072, "resnet18": 11_176_512}
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds per step of both ways and their ratio, for every number of learners and vector size."""
+    from rayctsl.bench.delay import hidden_share
+    from rayctsl.cluster.resources import connected
+
     rows = []
-    for name in arguments.models.split(","):
+    with connected("local"):
         for workers in (int(count) for count in arguments.workers.split(",")):
-            rows.append(compare(name, workers, arguments.tasks, arguments.steps, arguments.rounds))
-            if not arguments.json:
-                row = rows[-1]
-                print(
-                    f"{name}, W = {workers}: {row['ms']:.2f} ms, gloo {row['gloo_ms']:.2f} ms, ratio {row['ratio']:.2f}"
-                )
-    return {"rows": rows, "tasks": arguments.tasks, "rounds": arguments.rounds}
+            for row in compare(arguments.models.split(","), workers, arguments):
+                rows.append(row)
+                if not arguments.json:
+                    figures = f"{row['ms']:.2f} ms, gloo {row['gloo_ms']:.2f} ms, ratio {row['ratio']:.2f}"
+                    print(f"{row['model']}, W = {workers}: {figures}", file=sys.stderr)
+        hidden = hidden_share(arguments.rounds) if arguments.delay else {}
+    result: dict[str, Any] = {"rows": rows, "tasks": arguments.tasks, "rounds": arguments.rounds, **hidden}
+    first = next((row for row in rows if row["model"] == "resnet20"), None)
+    if first is not None:
+        step_ms = 1000 * real_step_seconds()
+        result.update({"resnet20_step_ms": step_ms, "share_of_resnet20_step": first["ms"] / step_ms})
+    return result
 
 
-def compare(model: str, workers: int, tasks: int, steps: int, rounds: int) -> dict[str, Any]:
-    """Ours and gloo in turn; the ratio is the median over rounds."""
-    size = SIZES[model]
-    steps = max(5, steps * SIZES["resnet20"] // size) if size > SIZES["resnet20"] else steps
-    ours, plain = [], []
-    for _ in range(rounds):
-        ours.append(_ours(size, workers, tasks, steps))
-        plain.append(_plain(size, workers, tasks, steps))
-    ratios = np.array(ours) / np.array(plain)
-    return {
-        "model": model,
-        "workers": workers,
-        "ms": 1000 * float(np.median(ours)),
-        "gloo_ms": 1000 * float(np.median(plain)),
-        "ratio": float(np.median(ratios)),
-        "ratio_spread": [float(ratios.min()), float(ratios.max())],
-    }
+def compare(models: list[str], workers: int, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Ours and gloo in turn, in processes that stay; the ratio is the median over rounds."""
+    port, rows = free_port(), []
+    with Ours(workers) as ours, Team(GlooWorker, [(rank, workers, port) for rank in range(workers)]) as gloo:
+        for model in models:
+            size, seconds = SIZES[model], []
+            steps = max(5, arguments.steps * SIZES["resnet20"] // max(size, SIZES["resnet20"]))
+            for _ in range(arguments.rounds):
+                own = ours.run(size, arguments.tasks, steps)
+                seconds.append((own, max(gloo.ask((size, arguments.tasks, steps)))))
+            row: dict[str, Any] = {"model": model, "floats": size, "workers": workers}
+            row.update(median_and_spread("ms", [1000 * own for own, _ in seconds]))
+            row.update(median_and_spread("gloo_ms", [1000 * plain for _, plain in seconds]))
+            row.update(median_and_spread("ratio", [own / plain for own, plain in seconds]))
+            rows.append(row)
+    return rows
+
+
+def tasks_of(rank: int, tasks: int, workers: int) -> int:
+    """How many of `tasks` tasks a learner hosts."""
+    return len(range(rank, tasks, workers))
 
 
 def idle_steps(exchange: Callable[[Tensor], Tensor], size: int, num_tasks: int, steps: int) -> float:
@@ -92,43 +105,61 @@ class IdleMember:
             remove_segment(membership.node_plan.segment)
 
 
-def _ours(size: int, workers: int, tasks: int, steps: int) -> float:
-    import ray
+class Ours:
+    """W learners and the meta-learner as actors."""
 
-    from rayctsl.cluster.resources import connected
+    def __init__(self, workers: int):
+        import ray
 
-    with connected("local"):
-        actors = [ray.remote(IdleMember).options(num_cpus=0).remote() for _ in range(workers + 1)]
-        places = [Place("here", "127.0.0.1", 0)] * (workers + 1)
-        members = by_shared_memory(f"bench-{os.getpid()}-{time.monotonic_ns()}", places, size + 1, None)
-        shares = [len(range(place, tasks, workers)) for place in range(workers)] + [0]
-        calls = [a.run.remote(m, size, n, steps) for a, m, n in zip(actors, members, shares, strict=True)]
+        self.workers, self._rounds = workers, 0
+        kind = ray.remote(IdleMember).options(num_cpus=0)
+        self.actors = [kind.remote() for _ in range(workers + 1)]
+
+    def run(self, size: int, tasks: int, steps: int) -> float:
+        """Seconds per step of the slowest."""
+        import ray
+
+        self._rounds += 1
+        name = f"bench-{os.getpid()}-{self.workers}-{self._rounds}"
+        members = by_shared_memory(name, [Place("here", "127.0.0.1", 0)] * (self.workers + 1), size + 1, None)
+        shares = [tasks_of(rank, tasks, self.workers) for rank in range(self.workers)] + [0]
+        calls = [a.run.remote(m, size, n, steps) for a, m, n in zip(self.actors, members, shares, strict=True)]
         return max(ray.get(calls))
 
+    def __enter__(self) -> Ours:
+        return self
 
-def _plain(size: int, workers: int, tasks: int, steps: int) -> float:
-    from torch import multiprocessing
+    def __exit__(self, *unused: object) -> None:
+        import ray
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    answers = context.SimpleQueue()
-    arguments = (workers, port, size, tasks, steps, answers)
-    multiprocessing.spawn(_plain_process, arguments, nprocs=workers)
-    return max(answers.get() for _ in range(workers))
+        for actor in self.actors:
+            ray.kill(actor)
 
 
-def _plain_process(rank: int, workers: int, port: int, size: int, tasks: int, steps: int, answers: Any) -> None:
-    from torch import distributed
+class GlooWorker:
+    """One process of plain torch.distributed."""
 
-    torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=workers)
+    def __init__(self, rank: int, workers: int, port: int):
+        from torch import distributed
 
-    def exchange(vector: Tensor) -> Tensor:
-        distributed.all_reduce(vector)
+        torch.set_num_threads(1)
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=workers)
+        self.rank, self.workers, self._all_reduce = rank, workers, distributed.all_reduce
+
+    def __call__(self, message: tuple[int, int, int]) -> float:
+        size, tasks, steps = message
+        return idle_steps(self._exchange, size, tasks_of(self.rank, tasks, self.workers), steps)
+
+    def _exchange(self, vector: Tensor) -> Tensor:
+        self._all_reduce(vector)
         return vector
 
-    answers.put(idle_steps(exchange, size, len(range(rank, tasks, workers)), steps))
-    distributed.destroy_process_group()
+
+def real_step_seconds() -> float:
+    """One inner step of one task with ResNet-20, batches of 128 at 32 pixels, on one core: the cheapest real step."""
+    from rayctsl.bench.inner import OPTIONS, InnerWorker
+
+    with Team(InnerWorker, [("resnet20", 32, OPTIONS["default"])]) as team:
+        team.ask(1)
+        return float(team.ask(4)[0]) / 4

@@ -26,7 +26,7 @@ from rayctsl.learning.task_learner import TaskLearner as Learner
 from rayctsl.learning.training import Problem
 from rayctsl.methods import build_method
 
-MEASURED_STEPS = 2
+MEASURED_STEPS, MEASURED_SECONDS = 2, 0.1  # of a task before it is packed: at least so many steps, so long
 
 
 @dataclass
@@ -47,7 +47,8 @@ class Worker:
     """What both kinds of actor do."""
 
     def __init__(self, problem: Problem, threads: int):
-        torch.set_num_threads(threads)
+        # Ray sets the variable to the actor's CPUs; whoever started the node may have set it to less.
+        torch.set_num_threads(min(threads, int(os.environ.get("OMP_NUM_THREADS", threads))))
         self.problem, self.config = problem, problem.config
         self.method = build_method(self.config.method, self.config.seed)
         self.device = "cuda" if torch.cuda.is_available() and ray.get_gpu_ids() else "cpu"
@@ -63,10 +64,11 @@ class Worker:
         context = ray.get_runtime_context()
         return Place(context.get_node_id(), ray.util.get_node_ip_address(), os.getpid())
 
-    def host(self, names: tuple[str, ...]) -> None:
-        """Build the learners of these tasks anew, so that nothing of an earlier life remains."""
+    def host(self, names: tuple[str, ...]) -> list[str]:
+        """Build the learners of these tasks anew, so that nothing of an earlier life remains; returns notices."""
         tasks = [self.problem.build_task(name, self.device) for name in names]
         self.group = TaskGroup(tasks, self.config, self.method)
+        return self.group.notices
 
     def begin(self, meta_state: dict[str, Tensor], states: dict[str, Any] | None) -> int:
         """Start from phi_0 (no task states) or from a snapshot; returns the size of the vectors to exchange."""
@@ -164,11 +166,13 @@ class TaskLearner(Worker):
         for name in names:
             learner = Learner(self.problem.build_task(name, self.device), self.config)
             learner.compute_gradient(0)
-            started = time.perf_counter()
-            for index in range(MEASURED_STEPS):
-                learner.compute_gradient(index)
+            seconds: list[float] = []
+            while len(seconds) < MEASURED_STEPS or sum(seconds) < MEASURED_SECONDS:
+                started = time.perf_counter()
+                learner.compute_gradient(len(seconds))
                 learner.apply_gradient()
-            costs[name] = (time.perf_counter() - started) / MEASURED_STEPS
+                seconds.append(time.perf_counter() - started)
+            costs[name] = min(seconds)  # what disturbs a step only makes it longer
         return costs
 
     def first_phi(self) -> Tensor:

@@ -22,6 +22,7 @@ def run_cells(
     A cell is a pure function of its arguments, so one whose worker dies is simply run again. An error inside a cell
     ends the whole; one that says what the user can do about it (ValueError, OSError) as itself.
     """
+    _check_room(cpus_per_cell, gpus_per_cell)
     remote = ray.remote(function).options(num_cpus=cpus_per_cell, num_gpus=gpus_per_cell, max_retries=3)
     running = {remote.remote(*arguments): name for name, arguments in cells.items()}
     try:
@@ -35,3 +36,13 @@ def run_cells(
     finally:
         for reference in running:
             ray.cancel(reference, force=True)
+
+
+def _check_room(cpus: float, gpus: float) -> None:
+    """Refuse a cell that fits on no node: Ray would wait for ever."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in nodes):
+        most = max((node.get("GPU", 0) for node in nodes), default=0)
+        raise ValueError(
+            f"a cell needs {cpus:g} CPU and {gpus:g} GPU on one node; the most GPUs on a node are {most:g}"
+        )

@@ -68,6 +68,7 @@ class RayEngine:
         self.learners: list[Any] = []
         self.meta: Any = None
         self.packing: Packing | None = None
+        self._notices: list[str] = []
         self._nodes: set[str] = set()
         self._generation = 0
         self._run_id = uuid.uuid4().hex[:8]
@@ -111,7 +112,8 @@ class RayEngine:
         if self.packing is None:
             self.packing = self._pack(num_learners)
         shares = [*self.packing.learners, ()]
-        _get([actor.host.remote(names) for actor, names in zip([*self.learners, self.meta], shares, strict=True)])
+        told = _get([a.host.remote(names) for a, names in zip([*self.learners, self.meta], shares, strict=True)])
+        self._notices = list(dict.fromkeys(notice for notices in told for notice in notices))
 
     def _lost_a_node(self) -> bool:
         standing = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
@@ -261,6 +263,10 @@ class RayEngine:
 
         return self._captures.submit(fetch)
 
+    def busy_seconds(self) -> np.ndarray:
+        """How long each learner has computed so far."""
+        return self._loads.copy()
+
     def name_phi(self, phi: Tensor) -> dict[str, Tensor]:
         return self._collect({self.learners[0].name_phi.remote(phi): self.learners[0]})[0]
 
@@ -269,7 +275,9 @@ class RayEngine:
         assert self.packing is not None
         hosted = " | ".join(",".join(names) for names in self.packing.learners)
         text = f"{len(self.learners)} learners: {hosted}; expected utilisation {self.packing.expected_utilisation:.0%}"
-        return text + (f", balance achieved {utilisation(list(self._loads)):.0%}" if len(self._loads) else "")
+        if len(self._loads):  # the end of the run
+            return text + f", balance achieved {utilisation(list(self._loads)):.0%}"
+        return "; ".join([text, *self._notices])
 
     def _release(self) -> None:
         """Stop the actors and give the resources back."""

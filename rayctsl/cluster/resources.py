@@ -38,6 +38,11 @@ def connected(address: str | None) -> Iterator[None]:
             _knock(address)
             ray.init(address=address, **options)
     except (ConnectionError, OSError) as error:
+        if "InvalidAuthToken" in f"{error} {error.__cause__}":
+            where = "RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token"
+            raise ValueError(
+                f"the Ray cluster at {address!r} wants its token: set RAY_AUTH_MODE=token ({where})"
+            ) from None
         hint = "start one with 'ray start --head', or leave out --address"
         raise ValueError(f"no Ray cluster answers at {address!r} ({_first_line(error)}); {hint}") from None
     try:

@@ -27,6 +27,7 @@ from rayctsl.config import (
     Section,
     apply_overrides,
     build_config,
+    read_yaml,
     suggest,
 )
 
@@ -137,9 +138,9 @@ class Sweep(Section):
 
 def load_sweep(path: str | Path) -> Sweep:
     """Read a sweep file; a base given by path is looked for beside it."""
-    raw = _read(path)
+    raw = read_yaml(path)
     if isinstance(raw.get("base"), str):
-        raw = {**raw, "base": _read(Path(path).parent / raw["base"])}
+        raw = {**raw, "base": read_yaml(Path(path).parent / raw["base"])}
     return build_sweep(raw)
 
 
@@ -206,18 +207,6 @@ def _number(value: Any) -> Any:
         except ValueError:
             pass
     return value
-
-
-def _read(path: str | Path) -> dict[str, Any]:
-    try:
-        raw = yaml.safe_load(Path(path).read_text()) or {}
-    except FileNotFoundError:
-        raise ValueError(f"there is no config file {path}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"{path} is not readable YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(raw, dict):
-        raise ValueError(f"{path} must hold keys and values, not a {type(raw).__name__}")
-    return raw
 
 
 def _explain(error: Any) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import tempfile
 import threading
 import time
@@ -50,9 +51,10 @@ class NodePlan:
 class NodeExchange:
     """Sums over the processes of a node, which all map the same memory.
 
-    Every member writes its vector into its slot, then adds up one stretch of all slots, always in the order of the
+    Every contributor writes its vector into its slot, then adds up one stretch of all slots, always in the order of the
     slots. A member's counter says how far it has come: each counter has one writer, so no locks are needed, and a
-    process that dies takes nothing with it.
+    process that dies takes nothing with it. A member without a slot (the meta-learner) only reads: nobody waits for it
+    but at the next exchange, before the total is overwritten.
     """
 
     def __init__(self, plan: NodePlan, dtype: torch.dtype, timeout_seconds: float, across: AcrossNodes | None = None):
@@ -68,37 +70,44 @@ class NodeExchange:
         data = np.frombuffer(self._memory, kind, (plan.slots + 1) * plan.size, offset=head)
         table = torch.from_numpy(data.reshape(plan.slots + 1, plan.size))
         self._slots, self._total = table[:-1], table[-1]
-        first, last = (plan.size * place // plan.members for place in (plan.place, plan.place + 1))
+        share = max(1, plan.slots)
+        first, last = (plan.size * min(place, share) // share for place in (plan.place, plan.place + 1))
         self._stretch = slice(first, last)
 
     def __call__(self, vector: Tensor) -> Tensor:
         """The total over all processes; valid until the next call."""
         if self.plan.place < self.plan.slots:
             self._slots[self.plan.place].copy_(vector)
-        self._meet()
-        add_in_order(list(self._slots[:, self._stretch]), self._total[self._stretch])
-        self._meet()
+        self._meet(self.plan.members)
+        if self.plan.place < self.plan.slots:
+            add_in_order(list(self._slots[:, self._stretch]), self._total[self._stretch])
+        elif not self.plan.slots:
+            self._total.zero_()  # the meta-learner has this node to itself
+        self._meet(self.plan.slots)
         if self.plan.nodes > 1:
             if self.across is not None:
                 self.across(self._total)
-            self._meet()
+            self._meet(1)
         return self._total
 
-    def _meet(self) -> None:
-        """Wait until every member of the node has come this far."""
+    def _meet(self, count: int) -> None:
+        """Wait until the first `count` members of the node have come this far."""
         with self._fence:
             self._stage += 1
             self._counters[self.plan.place] = self._stage
+        awaited = self._counters[:count]
         started = time.monotonic()
         pause = 0.0
-        while (self._counters < self._stage).any():
+        while (awaited < self._stage).any():
             if self.aborted.is_set():
                 raise PeerLost("the exchange was called off")
-            if time.monotonic() - started > self.timeout:
-                silent = np.flatnonzero(self._counters < self._stage).tolist()
+            waited = time.monotonic() - started
+            if waited > self.timeout:
+                silent = np.flatnonzero(awaited < self._stage).tolist()
                 raise PeerLost(f"no news of members {silent} of this node for {self.timeout:.0f} s")
             time.sleep(pause)
-            pause = min(pause + 2e-5, 5e-4)  # quick peers are met while yielding, slow ones cost no processor time
+            # Quick peers are met while yielding; slow ones cost no processor time, and a hundredth of the wait at most.
+            pause = min(pause + 2e-5, max(5e-4, min(waited / 100, 5e-3)))
         self.wait_seconds += time.monotonic() - started
 
     def close(self) -> None:
@@ -170,7 +179,8 @@ class AcrossNodes:
         try:
             self._distributed.all_reduce(total)
         except RuntimeError as error:
-            raise PeerLost(f"the collective between nodes failed: {error}") from error
+            reason = re.sub(r"^\[[^ ]*\] ", "", str(error)).split(". This")[0]  # gloo names its source file first
+            raise PeerLost(f"the collective between nodes failed: {reason}") from error
         return total
 
     def close(self) -> None:

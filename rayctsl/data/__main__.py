@@ -5,14 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import NoReturn
 
-
-class OneLineParser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message} (see {self.prog} --help)\n")
+from rayctsl.command import OneLineParser, run_command
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -41,22 +35,13 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: list[str] | None = None) -> int:
-    options = build_parser().parse_args(arguments)
+def main(argv: list[str] | None = None) -> int:
+    return run_command(build_parser(), argv, run, "stopped; the data root is as it was")
+
+
+def run(options: argparse.Namespace) -> int:
     command = {"list": _list, "prepare": _prepare, "import": _import, "check": _check, "show": _show}[options.command]
-    try:
-        return command(options)
-    except ValueError as error:
-        return _fail(error, 2)
-    except (OSError, RuntimeError, MemoryError) as error:
-        return _fail(error, 1)
-    except KeyboardInterrupt:
-        return _fail("stopped", 130)
-
-
-def _fail(error: object, code: int) -> int:
-    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-    return code
+    return command(options)
 
 
 def _positive(text: str) -> int:

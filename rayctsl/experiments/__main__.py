@@ -7,20 +7,17 @@ the parsed options. It imports what is heavy inside that function, so that --hel
 from __future__ import annotations
 
 import argparse
-import sys
-from typing import NoReturn
 
-from rayctsl.command import run_command
-from rayctsl.experiments import error_command, synthetic_command
+from rayctsl.command import OneLineParser, run_command
+from rayctsl.experiments import ablation_command, error_command, image_command, imagenet_command, synthetic_command
 
-EXPERIMENTS = {"synthetic": synthetic_command, "error": error_command}
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see --help)\n")
+EXPERIMENTS = {
+    "synthetic": synthetic_command,
+    "error": error_command,
+    "image": image_command,
+    "ablation": ablation_command,
+    "imagenet": imagenet_command,
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,16 +28,9 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run(options: argparse.Namespace) -> None:
-    try:
-        options.run(options)
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on with what is missing", file=sys.stderr)
-        raise
-
-
 def main(argv: list[str] | None = None) -> int:
-    return run_command(parser(), argv, run)
+    stopped = "stopped; the same command goes on with what is missing"
+    return run_command(parser(), argv, lambda options: options.run(options), stopped)
 
 
 if __name__ == "__main__":

@@ -88,21 +88,11 @@ def _here(
 def _on_ray(
     cells: Sequence[Cell], compute: Compute, address: str | None, gpus: float
 ) -> Iterator[tuple[Cell, Any, float]]:
-    import ray
-
+    from rayctsl.cluster.cells import run_cells as run_on_cluster
     from rayctsl.cluster.resources import connected
 
+    by_name = {cell.name: cell for cell in cells}
+    arguments = {cell.name: (compute, cell.arguments) for cell in cells}
     with connected(address):
-        task = ray.remote(num_cpus=1, num_gpus=gpus)(_timed)
-        running = {task.remote(compute, cell.arguments): cell for cell in cells}
-        try:
-            while running:
-                (done,), _ = ray.wait(list(running), num_returns=1)
-                try:
-                    result, seconds = ray.get(done)
-                except ray.exceptions.RayTaskError as error:
-                    raise error.cause if isinstance(error.cause, Exception) else error from None
-                yield running.pop(done), result, seconds
-        finally:
-            for reference in running:
-                ray.cancel(reference, force=True)
+        for name, (result, seconds) in run_on_cluster(_timed, arguments, gpus_per_cell=gpus):
+            yield by_name[name], result, seconds

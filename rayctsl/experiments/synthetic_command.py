@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rayctsl.config import Config
     from rayctsl.experiments.surfaces import Environment
 
 HELP = "eight loss surfaces in the plane: Figures 4 and 5 and the supplement's 1 to 3"
@@ -24,20 +25,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     run = commands.add_parser("run", parents=[shared], help="meta-train one method from one start, write its path")
     run._negative_number_matcher = NEGATIVE_NUMBER
-    run.add_argument("--method", required=True, metavar="M", help="shifting, reptile, accurate, ...")
+    run.add_argument("--config", metavar="F.yaml", help="a run config in place of the flags from --method on")
     run.add_argument("--start", type=float, nargs=2, required=True, metavar=("X", "Y"), help="first phi")
-    run.add_argument("--alpha", type=float, default=0.05, help="inner learning rate (default: 0.05)")
-    run.add_argument("--beta", type=float, default=0.1, help="meta learning rate (default: 0.1)")
-    run.add_argument("--inner-steps", type=int, default=100, metavar="K", help="of a trajectory (default: 100)")
+    run.add_argument("--out", type=Path, required=True, metavar="F.json")
+    run.add_argument("--method", metavar="M", help="shifting, reptile, accurate, ...")
+    run.add_argument("--alpha", type=float, help="inner learning rate (default: 0.05)")
+    run.add_argument("--beta", type=float, help="meta learning rate (default: 0.1)")
+    run.add_argument("--inner-steps", type=int, metavar="K", help="of a trajectory (default: 100)")
     run.add_argument(
         "--trajectories",
         type=int,
-        default=3,
         metavar="M",
         help="every method takes M x K meta-updates (default: 3)",
     )
-    run.add_argument("--optimizer", choices=("sgd", "momentum", "adam"), default="momentum", help="inner optimizer")
-    run.add_argument("--out", type=Path, required=True, metavar="F.json")
+    run.add_argument("--optimizer", choices=("sgd", "momentum", "adam"), help="inner optimizer (default: momentum)")
     run.set_defaults(run=run_one)
 
     figures = commands.add_parser("figures", parents=[shared], help="all figures, with their data")
@@ -55,23 +56,16 @@ def run_one(options: argparse.Namespace) -> None:
         raise ValueError("--start needs two finite numbers")
     if options.out.is_dir():
         raise ValueError(f"{options.out} is a folder; name a file for the result")
-    from rayctsl.experiments.synthetic import meta_train, synthetic_config
+    config = _config(options)
+    from rayctsl.experiments.synthetic import meta_train
 
-    config = synthetic_config(
-        options.method,
-        alpha=options.alpha,
-        beta=options.beta,
-        inner_steps=options.inner_steps,
-        trajectories=options.trajectories,
-        optimizer=options.optimizer,
-        seed=options.seed,
-    )
     environment = _environment(options)
     from rayctsl.experiments.output import write_json_file
     from rayctsl.learning.group import NonFiniteLoss
     from rayctsl.learning.progress import Progress
 
-    progress = Progress(config.total_steps, options.method)
+    method = config.method.name
+    progress = Progress(config.total_steps, method)
     try:
         result = meta_train(environment, [options.start], config, on_step=lambda index: progress.advance(1))
     except NonFiniteLoss as error:
@@ -83,9 +77,24 @@ def run_one(options: argparse.Namespace) -> None:
         "loss_after": float(result.loss_after[0]),
     }
     write_json_file(options.out, content)
-    print(
-        f"{options.method}: {result.inner_steps:,} inner steps, loss after {content['loss_after']:.4g}: {options.out}"
-    )
+    print(f"{method}: {result.inner_steps:,} inner steps, loss after {content['loss_after']:.4g}: {options.out}")
+
+
+def _config(options: argparse.Namespace) -> Config:
+    """The config of one run: a file's, or the paper's with the flags that were given."""
+    from rayctsl.config import load_config
+    from rayctsl.experiments.synthetic import synthetic_config
+
+    names = ("method", "alpha", "beta", "inner_steps", "trajectories", "optimizer")
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    if options.config is None:
+        if "method" not in given:
+            raise ValueError("name a --method, or a --config that does")
+        return synthetic_config(**given, seed=options.seed)
+    if given:
+        flag = next(iter(given)).replace("_", "-")
+        raise ValueError(f"--config says everything about the method: leave out --{flag}, or --config")
+    return load_config(options.config, {"seed": options.seed})
 
 
 def run_figures(options: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rayctsl.config import Config
+from rayctsl.learning.processor import keep_freed_memory, why_not_bf16
 from rayctsl.learning.task_learner import COUNTED, TaskLearner
 from rayctsl.learning.tasks import Task
 from rayctsl.methods import Method, Step
@@ -18,15 +19,26 @@ from rayctsl.methods import Method, Step
 class NonFiniteLoss(ValueError):
     """A task's loss became NaN or infinite, and the policy is to stop."""
 
+    exit_code = 1
+
 
 class TaskGroup:
     """Some tasks' learners, in the order of the config."""
 
     def __init__(self, tasks: list[Task], config: Config, method: Method):
         self.config, self.method = config, method
+        if tasks:
+            keep_freed_memory()
         self.learners = {task.name: TaskLearner(task, config) for task in tasks}
         self.dropped: set[str] = set()
         self.seconds = dict.fromkeys(self.learners, 0.0)  # computing time per task since the last `take_seconds`
+
+    @property
+    def notices(self) -> list[str]:
+        """What the user should know about how this group computes."""
+        kinds = {learner.theta.device.type for learner in self.learners.values()}
+        reasons = [why_not_bf16(kind) for kind in kinds] if self.config.precision == "bf16" else []
+        return [f"precision bf16 is not used, but fp32: {reason}" for reason in reasons if reason]
 
     @property
     def active(self) -> list[TaskLearner]:

@@ -6,12 +6,14 @@ Methods drive it through the `Learner` protocol of `methods/base.py`; it knows n
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 
 from rayctsl.config import Config
 from rayctsl.flat import FlatModule, build_optimizer, copy_state
+from rayctsl.learning.processor import compiled, why_not_bf16
 from rayctsl.learning.tasks import Task
 
 COUNTED = ("inner", "held_out", "hessian")  # gradients, counted apart
@@ -25,6 +27,8 @@ class TaskLearner:
         self.module = task.build_module().train()
         self.flat = FlatModule(self.module, task.head_name(self.module))
         self.theta, self.theta_grad = self.flat.backbone, self.flat.backbone_grad
+        self.forward = compiled(self.module) if config.compile else self.module
+        self._bf16 = config.precision == "bf16" and why_not_bf16(self.theta.device.type) is None
         self.optimizer = build_optimizer(config.inner, self.flat.vector)
         self.memory: dict[str, Tensor] = {}
         self.counts = torch.zeros(len(COUNTED), dtype=torch.int64)
@@ -46,7 +50,7 @@ class TaskLearner:
         """Leave the training gradient of batch `index` in `flat.grad`; returns the loss."""
         self.flat.grad.zero_()
         self.flat.freeze_backbone(head_only)
-        loss = self.task.loss(self.module, index)
+        loss = self._loss(index)
         loss.backward()
         self.counts[0] += 1
         return loss.item()
@@ -61,20 +65,21 @@ class TaskLearner:
         """The backbone's gradient on a held-out batch, here and now."""
         self.flat.grad.zero_()
         self.flat.freeze_backbone(False)
-        self.task.loss(self.module, index, held_out=True).backward()
+        self._loss(index, held_out=True).backward()
         self.counts[1] += 1
         return self.theta_grad.clone()
 
     def training_loss(self, index: int) -> float:
         """The loss of batch `index`, without a gradient."""
         with torch.no_grad():
-            return self.task.loss(self.module, index).item()
+            return self._loss(index).item()
 
     def hessian(self, index: int) -> Callable[[Tensor], Tensor]:
         """The map v -> H v with the backbone's Hessian of the training loss of batch `index`."""
         self.flat.freeze_backbone(False)
         parameters = self.flat.backbone_parameters
-        loss = self.task.loss(self.module, index)
+        with self._precision():
+            loss = self.task.loss(self.module, index)  # never compiled: that has no second derivatives
         # A parameter that enters linearly, or not at all, has zeros in its rows: hence materialize_grads.
         gradient = torch.autograd.grad(loss, parameters, create_graph=True, materialize_grads=True)
 
@@ -86,6 +91,13 @@ class TaskLearner:
             return self.flat.flatten_backbone(dict(zip(named, rows, strict=True)))
 
         return multiply
+
+    def _loss(self, index: int, *, held_out: bool = False) -> Tensor:
+        with self._precision():
+            return self.task.loss(self.forward, index, held_out=held_out)
+
+    def _precision(self) -> AbstractContextManager[None]:
+        return torch.autocast(self.theta.device.type, dtype=torch.bfloat16) if self._bf16 else nullcontext()
 
     def adaptation_state(self) -> dict[str, Tensor]:
         """Everything besides theta that inner steps change: head, optimizer, batch-norm statistics."""

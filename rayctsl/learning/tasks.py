@@ -44,7 +44,9 @@ class ImageTask:
     ):
         self.name, self.dataset, self.config, self.device = dataset.name, dataset, config, device
         self.model = model
-        self.channels_last = False
+        # Convolutions on a CPU want channels last, and images come that way for free; a model of one's own may not
+        # be ready for it (`view` is not).
+        self.channels_last = model is None and torch.device(device).type == "cpu"
         indices, held_out = None, None
         if needs_held_out:
             count = len(dataset.train)

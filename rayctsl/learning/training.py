@@ -114,7 +114,7 @@ class LocalEngine:
         return self.first.flat.name_backbone(phi)
 
     def describe(self) -> str:
-        return f"{len(self.group.learners)} tasks in this process"
+        return "; ".join([f"{len(self.group.learners)} tasks in this process", *self.group.notices])
 
     def close(self) -> None:
         pass
@@ -123,13 +123,15 @@ class LocalEngine:
 class EngineFault(RuntimeError):
     """The engine lost a part of itself; it can start again from a snapshot."""
 
+    exit_code = 1
+
 
 class Interrupted(Exception):
     """The run was asked to stop by a signal; it is saved and can be resumed."""
 
     def __init__(self, signum: int, run_dir: str):
-        super().__init__(f"stopped by signal {signum}")
-        self.signum, self.run_dir = signum, run_dir
+        super().__init__(f"stopped; continue with: python -m rayctsl.train --resume {run_dir}")
+        self.exit_code = 128 + signum
 
 
 def run_local(config: Config, folder: RunFolder, problem: Problem | None = None) -> Initialization:

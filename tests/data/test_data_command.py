@@ -39,7 +39,7 @@ def run(*arguments: str) -> int:
 def refused(capsys, code: int, *arguments: str) -> str:
     assert run(*arguments) == code
     captured = capsys.readouterr()
-    assert captured.err.startswith("error: ")
+    assert captured.err.startswith("rayctsl.data")
     assert captured.err.count("\n") == 1
     assert captured.out == ""
     return captured.err

@@ -217,7 +217,7 @@ def test_killed_import_leaves_nothing_half_made(kill, tmp_path):
     error = process.communicate(timeout=60)[1]
     if kill == signal.SIGINT:
         assert process.returncode == 130
-        assert error == "error: stopped\n"
+        assert error == "stopped; the data root is as it was\n"
         assert visible(root) == []
     else:
         assert not (root / "mine").exists()

@@ -140,6 +140,6 @@ def test_unusable_roots_are_refused_without_secrets(s3, tmp_path, capsys):
     for root in (missing, "gopher://me:secret@hole/data", "s3://me:secret@b/c?nonsense=1"):
         assert main(["check", "cub", "--data-root", root]) == 2
         captured = capsys.readouterr()
-        assert captured.err.startswith("error: ")
+        assert captured.err.startswith("rayctsl.data")
         assert captured.err.count("\n") == 1
         assert "secret" not in captured.err

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rayctsl.config import load_config
 from rayctsl.experiments.__main__ import main
 from rayctsl.experiments.surfaces import Environment
 from rayctsl.experiments.synthetic import meta_train, synthetic_config
@@ -167,3 +168,27 @@ def test_ctrl_c_stops_cleanly_and_keeps_what_is_finished(tmp_path: Path) -> None
     assert "stopped" in message
     assert "Traceback" not in message
     assert (tmp_path / "surfaces.png").exists()
+
+
+@pytest.mark.parametrize("method", ["shifting", "accurate", "reptile"])
+def test_the_paper_configs_are_the_defaults(method: str, tmp_path: Path) -> None:
+    config = Path(__file__).parent.parent.parent / "configs" / "paper" / "synthetic" / f"{method}.yaml"
+    assert load_config(config).model_dump() == synthetic_config(method).model_dump()
+    if method != "shifting":
+        return
+    for flags in (["--config", str(config)], ["--method", method]):
+        assert main(["synthetic", "run", "--start", "-5", "5", *flags, "--out", str(tmp_path / flags[0])]) == 0
+    assert (tmp_path / "--config").read_text() == (tmp_path / "--method").read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ([], "name a --method"),
+        (["--config", "F.yaml", "--inner-steps", "3"], "leave out --inner-steps"),
+        (["--config", "none.yaml"], "there is no config file none.yaml"),
+    ],
+)
+def test_a_config_takes_the_place_of_flags(flags: list[str], sentence: str, tmp_path: Path, capsys) -> None:
+    assert main(["synthetic", "run", "--start", "1", "1", *flags, "--out", str(tmp_path / "r.json")]) == 2
+    assert sentence in capsys.readouterr().err

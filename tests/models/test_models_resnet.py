@@ -166,3 +166,28 @@ def test_in_place_activation_is_safe_for_autograd():
     model = build_model("resnet8", 2, width=2, seed=0).double().eval()
     x = torch.randn(1, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert torch.autograd.gradcheck(model, (x.requires_grad_(),))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_the_shortcuts_gradient_keeps_channels_last(stride: int):
+    x = torch.randn(2, 4, 8, 8).contiguous(memory_format=torch.channels_last).requires_grad_()
+    out = shortcut(x, stride, 8)
+    assert torch.equal(out[:, 2:6], x[:, :, ::stride, ::stride])
+    out.square().sum().backward()
+    assert x.grad is not None
+    assert x.grad.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_every_gradient_inside_the_network_comes_with_channels_last():
+    model = build_model("resnet8", 3, width=4, seed=0)
+    seen = []
+
+    def watch(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        output.register_hook(lambda gradient: seen.append(gradient.is_contiguous(memory_format=torch.channels_last)))
+
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d | nn.BatchNorm2d | Block):
+            module.register_forward_hook(watch)
+    model(torch.randn(2, 3, 12, 12)).square().sum().backward()
+    assert len(seen) == 17
+    assert all(seen)

@@ -32,7 +32,7 @@ def test_bad_options(arguments: list[str], words: str, tmp_path: Path, capsys: p
         arguments = [*arguments, "--address", "http://127.0.0.1:1"]
     assert main(arguments) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: ")
+    assert error.startswith("serve: ")
     assert words in error
     assert error.count("\n") == 1
 

@@ -27,6 +27,8 @@ CUT_OFF = (urllib.error.URLError, http.client.HTTPException, ConnectionError, Ti
 class DownloadError(RuntimeError):
     """A file that could not be fetched; the message says what to download, from where, and where to put it."""
 
+    exit_code = 1
+
 
 def fetch_files(entry: Entry, folder: Path) -> None:
     """Have every file of a dataset in `folder`, whole and with the right sum."""

@@ -1,0 +1,203 @@
+"""The planner against the clock, on runs that are possible here: several packings, and a throttled ring.
+
+The packings train a real model on Ray; their costs are measured on the very learners. The ring's processes sleep for
+their work, because more of them run than there are cores, and every message is held back by latency and bandwidth.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rayctsl.bench.cost_model import Cluster, Job, predict
+from rayctsl.bench.plan import CPU_MEET_SECONDS, memory_bandwidth, touch_seconds
+from rayctsl.bench.rounds import Team, free_port, median_and_spread
+from rayctsl.bench.scale import SleepingTask
+from rayctsl.bench.transport import SIZES
+from rayctsl.bench.workload import Workload
+from rayctsl.config import build_config
+
+UNEVEN = Workload("resnet8", 8, 32, (64, 48, 32, 32, 28, 28), (10,) * 6)
+PACKINGS: dict[str, tuple[tuple[int, ...], ...]] = {
+    "one learner": ((0, 1, 2, 3, 4, 5),),
+    "two, balanced": ((0, 4), (1, 2, 3, 5)),
+    "two, lopsided": ((0, 1, 2, 3), (4, 5)),
+}
+RING_WORK = (0.03, 0.02, 0.02, 0.01)  # seconds of each task's step
+RINGS = ((2, 20e6, 1e-3), (2, 200e6, 5e-3), (4, 20e6, 1e-3), (4, 100e6, 5e-3))  # members, bytes/s, seconds a message
+
+
+def check(rounds: int, steps: int = 20) -> dict[str, Any]:
+    """Measured over predicted step time of every run; `largest_error` is the farthest from 1."""
+    rows = check_packings(rounds, steps) + check_rings(rounds, steps)
+    return {"rows": rows, "largest_error": max(abs(row["ratio"] - 1) for row in rows), "rounds": rounds}
+
+
+def check_packings(rounds: int, steps: int, workload: Workload = UNEVEN) -> list[dict[str, Any]]:
+    """The same tasks on one learner and in two packings on two, in turn."""
+    from rayctsl.cluster.resources import connected
+
+    touch, copies = touch_seconds(SIZES["resnet20"]), memory_bandwidth()
+    pairs: dict[str, list[tuple[float, float]]] = {name: [] for name in PACKINGS}
+    with tempfile.TemporaryDirectory() as folder, connected("local"), ExitStack() as stack:
+        root = Path(folder)
+        workload.make_data(root)
+        runs = {}
+        for name, places in PACKINGS.items():
+            runs[name] = PackedRun(workload, root, places)
+            stack.callback(runs[name].engine.close)
+        for _ in range(rounds):
+            for name, run in runs.items():
+                learners = len(PACKINGS[name])
+                cluster = Cluster(learners, learners, 1e9, 0.0, False, copies, touch, CPU_MEET_SECONDS)
+                job = Job(run.costs(), run.floats, 1, 1)
+                expected = 1 / predict(job, cluster, run.packing).steps_per_s
+                pairs[name].append((run.seconds(steps), expected))
+    return [_row(name, values) for name, values in pairs.items()]
+
+
+class PackedRun:
+    """A run on Ray with a packing of one's own."""
+
+    def __init__(self, workload: Workload, root: Path, places: tuple[tuple[int, ...], ...]):
+        from rayctsl.cluster.loop import RayEngine
+        from rayctsl.cluster.packing import Packing
+        from rayctsl.learning.training import Problem
+
+        topology = {"workers": len(places), "cpus_per_learner": 0.2}
+        self.packing = [[workload.names[place] for place in hosted] for hosted in places]
+        self.engine = RayEngine(Problem.of(workload.config(root, topology=topology)))
+        self.engine.packing = Packing(tuple(tuple(names) for names in self.packing), 1.0)
+        self.engine.start(None)
+        self.step = 0
+        self.seconds(3)
+        self.floats = len(self.engine.capture(self.step).result().meta["phi"])
+
+    def costs(self) -> dict[str, float]:
+        """Seconds per inner step of each task, measured on its own learner while the other one is busy too."""
+        import ray
+
+        pairs = zip(self.engine.learners, self.packing, strict=True)
+        parts = ray.get([learner.measure.remote(tuple(names)) for learner, names in pairs])
+        return {name: seconds for part in parts for name, seconds in part.items()}
+
+    def seconds(self, steps: int) -> float:
+        chunk = self.engine.run(self.step, self.step + steps)
+        self.step += steps
+        return chunk.seconds / steps
+
+
+class ThrottledRing:
+    """A ring all-reduce over gloo's point-to-point messages, each held back as a slow network would."""
+
+    def __init__(self, rank: int, members: int, bandwidth: float, latency: float):
+        from torch import distributed
+
+        self._distributed = distributed
+        self.rank, self.members, self.bandwidth, self.latency = rank, members, bandwidth, latency
+
+    def __call__(self, vector: Tensor) -> Tensor:
+        pieces = list(vector.tensor_split(self.members))
+        for turn in range(self.members - 1):
+            mine, theirs = ((self.rank - turn - back) % self.members for back in (0, 1))
+            pieces[theirs].add_(self._pass_on(pieces[mine], pieces[theirs]))
+        for turn in range(self.members - 1):
+            mine, theirs = ((self.rank + 1 - turn - back) % self.members for back in (0, 1))
+            pieces[theirs].copy_(self._pass_on(pieces[mine], pieces[theirs]))
+        return vector
+
+    def _pass_on(self, piece: Tensor, like: Tensor) -> Tensor:
+        started, arrived = time.perf_counter(), torch.empty_like(like)
+        sending = self._distributed.isend(piece, (self.rank + 1) % self.members)
+        self._distributed.recv(arrived, (self.rank - 1) % self.members)
+        assert sending is not None
+        sending.wait()
+        due = self.latency + 4 * arrived.numel() / self.bandwidth
+        time.sleep(max(0.0, due - (time.perf_counter() - started)))
+        return arrived
+
+
+class RingWorker:
+    """One node of the throttled run: the real loop on sleeping tasks."""
+
+    def __init__(self, rank: int, members: int, port: int, bandwidth: float, latency: float, delay: int):
+        from torch import distributed
+
+        from rayctsl.cluster.transport import Travelling
+        from rayctsl.learning.group import TaskGroup
+        from rayctsl.learning.loop import run_steps
+        from rayctsl.learning.meta_learner import MetaLearner
+        from rayctsl.methods import build_method
+
+        torch.set_num_threads(1)
+        distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=members)
+        names = ring_packing(members)[rank]
+        tasks = [SleepingTask(name, RING_WORK[int(name)], SIZES["resnet20"]) for name in names]
+        method = {"name": "shifting", "beta": 0.01, "shift_delay": delay}
+        config = build_config({"data": {"tasks": names}, "method": method, "inner": {"alpha": 1e-4}})
+        rule = build_method(config.method, 0)
+        group = TaskGroup(tasks, config, rule)  # type: ignore[arg-type]
+        meta = MetaLearner(config, rule, next(iter(group.learners.values())).theta)
+        exchange = Travelling(ThrottledRing(rank, members, bandwidth, latency), in_background=delay > 0)
+        self._run: Callable[[int, int], Any] = lambda start, stop: run_steps(
+            start, stop, config.inner_steps, rule, group, meta, exchange
+        )
+        self.step = 0
+
+    def __call__(self, steps: int) -> float:
+        started = time.perf_counter()
+        self._run(self.step, self.step + steps)
+        self.step += steps
+        return (time.perf_counter() - started) / steps
+
+
+def ring_packing(members: int) -> list[list[str]]:
+    names = [str(number) for number in range(len(RING_WORK))]
+    return [names[rank::members] for rank in range(members)]
+
+
+def sleeping_cost(seconds: float, steps: int = 10) -> float:
+    """Seconds of an inner step of a sleeping task, its optimizer included."""
+    from rayctsl.learning.task_learner import TaskLearner
+
+    learner = TaskLearner(SleepingTask("", seconds, SIZES["resnet20"]), build_config({"inner": {"alpha": 1e-4}}))
+    learner.compute_gradient(0)
+    started = time.perf_counter()
+    for step in range(steps):
+        learner.compute_gradient(step)
+        learner.apply_gradient()
+    return (time.perf_counter() - started) / steps
+
+
+def check_rings(rounds: int, steps: int, rings: Any = RINGS) -> list[dict[str, Any]]:
+    """Rings of several lengths, bandwidths and latencies, with prompt and with late shifts."""
+    touch, rows = touch_seconds(SIZES["resnet20"]), []
+    costs = {str(number): sleeping_cost(seconds) for number, seconds in enumerate(RING_WORK)}
+    for members, bandwidth, latency in rings:
+        for delay in (0, 1):
+            job = Job(costs, SIZES["resnet20"], 1, 1, shift_delay=delay)
+            cluster = Cluster(members, 1, bandwidth, latency, False, float("inf"), touch)
+            expected = 1 / predict(job, cluster, ring_packing(members)).steps_per_s
+            port = free_port()
+            arguments = [(rank, members, port, bandwidth, latency, delay) for rank in range(members)]
+            with Team(RingWorker, arguments) as team:
+                team.ask(3)
+                taken = [float(np.max(team.ask(steps))) for _ in range(rounds)]
+            name = f"ring of {members}, {bandwidth / 1e6:g} MB/s, {1000 * latency:g} ms, shift_delay {delay}"
+            rows.append(_row(name, [(seconds, expected) for seconds in taken]))
+    return rows
+
+
+def _row(name: str, values: list[tuple[float, float]]) -> dict[str, Any]:
+    row: dict[str, Any] = {"run": name}
+    row.update({"measured_ms": 1000 * float(np.median([seconds for seconds, _ in values]))})
+    row.update({"predicted_ms": 1000 * float(np.median([expected for _, expected in values]))})
+    return {**row, **median_and_spread("ratio", [seconds / expected for seconds, expected in values])}

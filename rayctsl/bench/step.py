@@ -1,0 +1,164 @@
+"""Inner steps per second end to end, against the limit of this machine and against the obvious program.
+
+One step is one inner step of every task. Ours is a whole run on Ray: data, augmentation, inner steps, meta-update,
+shift, metrics and snapshots. The limit is the same number of processes with the same tasks that do nothing but forward,
+backward and optimizer step on batches fixed in memory. The obvious program is in `obvious.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rayctsl.bench.rounds import Team, free_port, median_and_spread, release_freed_memory
+from rayctsl.bench.workload import WORKLOADS, Workload, scaled
+from rayctsl.config import Config
+
+DEFAULT_STEPS = {"resnet20": 2, "demo": 60}
+DEFAULT_ROUNDS = {"resnet20": 4, "demo": 8}
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The three programs in turn; ratios are medians over the rounds."""
+    from rayctsl.cluster.resources import connected
+
+    workload = scaled(WORKLOADS[arguments.model], arguments.sizes, arguments.batch_size)
+    steps = arguments.steps or DEFAULT_STEPS[arguments.model]
+    rounds = arguments.rounds or DEFAULT_ROUNDS[arguments.model]
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder, "data")
+        workload.make_data(root)
+        config = workload.config(root, topology={"workers": arguments.workers})
+        with (
+            connected("local"),
+            Ours(config, f"{folder}/run") as ours,
+            Team(LimitWorker, [(config, names) for names in ours.packing]) as limit,
+            Team(_obvious, obvious_arguments(workload, config)) as obvious,
+        ):
+            rates = [one_round(ours, limit, obvious, steps) for _ in range(rounds)]
+            packing = [list(names) for names in ours.packing]
+    names = ("steps_per_s", "limit_steps_per_s", "obvious_steps_per_s")
+    result: dict[str, Any] = {}
+    for name, values in zip(names, zip(*rates, strict=True), strict=True):
+        result.update(median_and_spread(name, values))
+    result.update(median_and_spread("efficiency", [ours / limit for ours, limit, _ in rates]))
+    result.update(median_and_spread("speedup_over_obvious", [ours / obvious for ours, _, obvious in rates]))
+    facts = {"model": arguments.model, "batch_size": workload.batch_size, "sizes": workload.sizes}
+    return {**result, **facts, "packing": packing, "rounds": rounds, "steps": steps}
+
+
+def one_round(ours: Ours, limit: Team, obvious: Team, steps: int) -> tuple[float, float, float]:
+    """Steps per second of each. Before the clock starts ours and the limit take steps that fetch their memory again,
+    which they gave back in order to leave room; the obvious program's loaders have filled up meanwhile."""
+    warm_up = max(1, steps // 10)
+    ours.run(warm_up)
+    our_rate = ours.run(steps)
+    ours.release()
+    limit.run(warm_up)
+    limit_rate = steps / limit.run(steps)
+    limit.release()
+    return our_rate, limit_rate, steps / obvious.run(steps)
+
+
+class Ours:
+    """A run on Ray that is advanced on demand."""
+
+    def __init__(self, config: Config, folder: str):
+        from rayctsl.cluster.loop import RayEngine
+        from rayctsl.learning.progress import Progress
+        from rayctsl.learning.run_folder import RunFolder
+        from rayctsl.learning.training import Problem, Run
+
+        problem = Problem.of(config)
+        self.engine = RayEngine(problem)
+        self._run = Run(self.engine, problem, RunFolder.create(folder, config))
+        self._run.progress = Progress(self._run.total, "step", stream=io.StringIO())
+        self._run.begin()
+
+    @property
+    def packing(self) -> tuple[tuple[str, ...], ...]:
+        assert self.engine.packing is not None
+        return self.engine.packing.learners
+
+    def run(self, steps: int) -> float:
+        """Steps per second over at least `steps` steps (the run chooses its chunks)."""
+        first, started = self._run.step, time.perf_counter()
+        while self._run.step < first + steps:
+            self._run.advance()
+        return (self._run.step - first) / (time.perf_counter() - started)
+
+    def release(self) -> None:
+        import ray
+
+        ray.get([learner.__ray_call__.remote(release_freed_memory) for learner in self.engine.learners])
+
+    def __enter__(self) -> Ours:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._run.close()
+
+
+class FixedTask:
+    """A task whose only batch is in memory."""
+
+    def __init__(self, task: Any):
+        self.name, self._task = task.name, task
+        self._batch: tuple[Tensor, Tensor] = task.training(0)
+
+    def build_module(self) -> nn.Module:
+        return self._task.build_module()
+
+    def head_name(self, module: nn.Module) -> str | None:
+        return self._task.head_name(module)
+
+    def loss(self, module: nn.Module, index: int, *, held_out: bool = False) -> Tensor:
+        images, labels = self._batch
+        return nn.functional.cross_entropy(module(images), labels)
+
+
+class LimitWorker:
+    """Some tasks in one process: forward, backward, optimizer step."""
+
+    def __init__(self, config: Config, names: tuple[str, ...]):
+        from rayctsl.learning.processor import keep_freed_memory
+        from rayctsl.learning.task_learner import TaskLearner
+        from rayctsl.learning.tasks import build_image_task
+
+        torch.set_num_threads(1)
+        keep_freed_memory()
+        self.learners = [TaskLearner(FixedTask(build_image_task(name, config)), config) for name in names]
+
+    def __call__(self, steps: int) -> None:
+        for _ in range(steps):
+            for learner in self.learners:
+                learner.compute_gradient(0)
+                learner.apply_gradient()
+
+
+def obvious_arguments(workload: Workload, config: Config) -> list[tuple[Any, ...]]:
+    """What each process of the obvious program is started with."""
+    model = {"name": workload.model, "width": workload.width}
+    options = {
+        "batch_size": workload.batch_size,
+        "alpha": config.inner.alpha,
+        "momentum": config.inner.momentum,
+        "weight_decay": config.inner.weight_decay,
+        "beta": config.method.beta,
+    }
+    port, world = free_port(), len(workload.names)
+    splits = [f"{config.data.root}/{name}/train.arrow" for name in workload.names]
+    return [(rank, world, port, split, model, options) for rank, split in enumerate(splits)]
+
+
+def _obvious(*arguments: Any) -> Any:
+    from rayctsl.bench.obvious import ObviousTask
+
+    return ObviousTask(*arguments)

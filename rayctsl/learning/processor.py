@@ -1,0 +1,79 @@
+"""What a process that computes does with its machine: memory that stays, bf16 where it is real, compiled models.
+
+None of it changes what is computed, except by rounding: `TaskLearner` and `TaskGroup` ask for it here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import nn
+
+MMAP_MAX, TRIM_THRESHOLD, TOP_PAD = -4, -1, -2  # glibc's names for what mallopt sets
+COMPILED_SHAPES = 512  # how many pairs of image size and class count one process may compile
+
+PROBE = """
+import torch
+layer = torch.nn.Conv2d(16, 16, 3, padding=1)
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    loss = layer(torch.ones(8, 16, 32, 32)).relu().mean()
+loss.backward()
+"""
+
+
+@cache
+def keep_freed_memory() -> bool:
+    """Let the C library keep what is freed for the next tensor; False where it cannot be told.
+
+    By default every large tensor is fresh memory from the kernel, which clears it page by page, and goes back when
+    freed. Step after step asks for the same sizes, and the pages cost up to a quarter of a step.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return False
+    largest = 2**31 - 1
+    settings = {MMAP_MAX: 0, TRIM_THRESHOLD: largest, TOP_PAD: 2**26}
+    accepted = [mallopt(name, value) for name, value in settings.items()]
+    return all(accepted)
+
+
+@cache
+def why_not_bf16(device_type: str) -> str | None:
+    """Why bf16 is of no use on this machine, in words; None when it is."""
+    if device_type != "cpu":
+        return None if torch.cuda.is_bf16_supported(including_emulation=False) else "this GPU has no bf16"
+    if not advertises_bf16(Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""):
+        return "this processor has no bf16 instructions"
+    return probe_fails(PROBE)
+
+
+def advertises_bf16(cpuinfo: str) -> bool:
+    """Whether the kernel's description of the processor names bf16 (avx512_bf16, amx_bf16, Arm's bf16)."""
+    lines = [line for line in cpuinfo.splitlines() if line.lower().startswith(("flags", "features"))]
+    return any("bf16" in flag for line in lines for flag in line.split())
+
+
+def probe_fails(program: str) -> str | None:
+    """Run a program in a process of its own, for it may kill it: a virtual machine may advertise what it forbids."""
+    code = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120).returncode
+    if code == 0:
+        return None
+    end = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    return f"this processor advertises bf16, but a process that uses it dies ({end})"
+
+
+def compiled(module: nn.Module) -> nn.Module:
+    """The module through torch.compile: compiled once per shape and process, and kept on disk for the next process."""
+    import torch._dynamo
+
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, COMPILED_SHAPES)
+    limit = torch._dynamo.config.accumulated_recompile_limit
+    torch._dynamo.config.accumulated_recompile_limit = max(limit, COMPILED_SHAPES)
+    return torch.compile(module, dynamic=False)  # type: ignore[return-value]

@@ -1,0 +1,121 @@
+"""Every measurement, as small as can be: it runs, and its last line is the JSON that others read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rayctsl.bench.__main__ import main
+from rayctsl.bench.delay import hidden_share
+from rayctsl.bench.plan_check import check_rings
+from rayctsl.bench.workload import Workload
+
+TINY = Workload("resnet8", 2, 4, (8, 8), (3, 4))
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_step(ray_cluster: str, capsys: pytest.CaptureFixture[str]):
+    small = ["--model", "demo", "--sizes", "8,8", "--batch-size", "4", "--steps", "2", "--rounds", "2"]
+    result = run(capsys, "step", *small)
+    rates = [result[name] for name in ("steps_per_s", "limit_steps_per_s", "obvious_steps_per_s")]
+    assert all(rate > 0 for rate in rates)
+    for name in ("efficiency", "speedup_over_obvious"):
+        low, high = result[f"{name}_spread"]
+        assert 0 < low <= result[name] <= high
+    assert sorted(name for names in result["packing"] for name in names) == ["made-0-8", "made-1-8"]
+
+
+@pytest.mark.slow
+def test_inner(capsys: pytest.CaptureFixture[str]):
+    result = run(
+        capsys, "inner", "--model", "demo", "--size", "8", "--options", "default", "--steps", "2", "--rounds", "1"
+    )
+    assert result["plain"]["speedup"] == 1
+    assert result["speedup"] == result["default"]["speedup"] > 0
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_transport(ray_cluster: str, capsys: pytest.CaptureFixture[str]):
+    small = ["--workers", "2", "--models", "resnet20", "--tasks", "3", "--steps", "5", "--rounds", "1", "--no-delay"]
+    result = run(capsys, "transport", *small)
+    (row,) = result["rows"]
+    assert row["ratio"] == pytest.approx(row["ms"] / row["gloo_ms"])
+    assert result["share_of_resnet20_step"] == pytest.approx(row["ms"] / result["resnet20_step_ms"])
+
+
+@pytest.mark.ray
+def test_late_shifts_hide_a_slow_exchange(ray_cluster: str):
+    result = hidden_share(1, TINY, steps=4)
+    assert result["delay_slowed_ratio"] > 1
+    assert "delay_hidden" in result
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_scale(ray_cluster: str, capsys: pytest.CaptureFixture[str]):
+    small = ["--tasks", "1,2", "--workers", "1,2", "--work-ms", "1", "--steps", "3", "--rounds", "1"]
+    result = run(capsys, "scale", *small, "--start-rounds", "0")
+    assert [(row["tasks"], row["workers"]) for row in result["rows"]] == [(1, 1), (2, 1), (2, 2)]
+    assert all(row["step_ms"] > row["overhead_ms"] > 0 for row in result["rows"])
+    assert result["step_fit"]["per_task_ms"] == pytest.approx(
+        result["rows"][1]["step_ms"] - result["rows"][0]["step_ms"]
+    )
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_packing(ray_cluster: str, capsys: pytest.CaptureFixture[str]):
+    small = ["--model", "demo", "--sizes", "8,8,16", "--batch-size", "4", "--steps", "1", "--rounds", "1"]
+    result = run(capsys, "packing", *small, "--workers", "2,3")
+    assert [row["workers"] for row in result["rows"]] == [2, 3]
+    assert result["lowest_ratio"] <= 1
+    assert 0 < result["run_on_two_learners"]["utilisation"] < 1
+
+
+def test_plan_for_gpus_that_are_not_here(capsys: pytest.CaptureFixture[str]):
+    result = run(capsys, "plan", "--workers", "4,8,64", "--gpus", "8", "--bandwidth", "10,100", "--markdown")
+    rows = {(row["workers"], row["gigabits"], row["shift_delay"]): row for row in result["rows"]}
+    assert len(rows) == 12
+    assert rows[8, 10, 0]["bytes_between_nodes"] == 0
+    assert rows[64, 10, 0]["exchange_s"] > rows[64, 100, 0]["exchange_s"]
+    assert rows[64, 10, 1]["steps_per_s"] > rows[64, 10, 0]["steps_per_s"]
+    assert rows[4, 10, 0]["steps_per_s"] == pytest.approx(rows[8, 10, 0]["steps_per_s"], rel=0.3), (
+        "packing makes up for it"
+    )
+    by_task = result["task_costs"]
+    assert by_task["cub"]["gflop"] / by_task["cifar100"]["gflop"] == pytest.approx((84 / 32) ** 2, rel=0.02)
+    # ResNet-20 at 32 pixels: 41 million multiply-adds an image forward, two operations each, thrice with the backward.
+    assert by_task["cifar100"]["gflop"] == pytest.approx(128 * 0.041 * 2 * 3, rel=0.03)
+
+
+def test_plan_for_processors_measures_here(capsys: pytest.CaptureFixture[str], tmp_path: Any):
+    config = tmp_path / "small.yaml"
+    config.write_text("model: {name: resnet8, width: 4}\ndata: {tasks: [svhn, fashion_mnist], batch_size: 8}\n")
+    result = run(capsys, "plan", "--config", str(config), "--workers", "1,2", "--cores", "1")
+    one, two = (row for row in result["rows"] if row["shift_delay"] == 0)
+    assert one["exchange_s"] == 0
+    assert two["nodes"] == 2
+    assert two["exchange_s"] > 0
+    assert one["compute_s"] > two["compute_s"] > 0
+
+
+@pytest.mark.slow
+def test_the_planner_foresees_a_throttled_ring():
+    rows = check_rings(1, 5, rings=((2, 20e6, 1e-3),))
+    assert [row["ratio"] for row in rows] == pytest.approx([1, 1], rel=0.5)
+    assert rows[1]["measured_ms"] < rows[0]["measured_ms"], "late shifts hide the ring"
+
+
+def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str]):
+    assert main(["inner", "--options", "magic"]) == 2
+    assert "option 'magic' is unknown" in capsys.readouterr().err
+    assert main(["plan", "--config", "no-such.yaml"]) == 2
