@@ -24,7 +24,7 @@ class Job:
     floats: int  # backbone parameters
     inner_steps: int
     trajectories: int
-    steps_per_update: int = 1  # inner steps between two meta-updates
+    steps_per_update: float = 1  # inner steps between two meta-updates
     shift_delay: int = 0
     task_bytes: Mapping[str, float] = field(default_factory=dict)  # activations of each task's step
 

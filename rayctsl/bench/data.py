@@ -91,38 +91,9 @@ def _rate(next_batch: Callable[[int], Any], count: int, batch_size: int) -> floa
 
 def _per_image_pipeline(images: np.ndarray, labels: np.ndarray, batch_size: int) -> Callable[[int], Any]:
     """What a competent user writes first: torchvision transforms in a Dataset, a DataLoader in the same process."""
-    import torch
-    from PIL import Image
+    from torch.utils.data import DataLoader
 
-    from rayctsl.torchvision_import import import_torchvision
+    from rayctsl.bench.obvious import PerImage, endless
 
-    import_torchvision()
-    from torchvision import transforms
-
-    pipeline = transforms.Compose(
-        [
-            transforms.RandomCrop(images.shape[1], padding=images.shape[1] // 8),
-            transforms.RandomHorizontalFlip(),
-            transforms.ToTensor(),
-            transforms.Normalize((0.5,) * 3, (0.25,) * 3),
-        ]
-    )
-
-    class PerImage(torch.utils.data.Dataset):
-        def __len__(self) -> int:
-            return len(images)
-
-        def __getitem__(self, index: int) -> tuple[Any, int]:
-            return pipeline(Image.fromarray(images[index])), int(labels[index])
-
-    loader = iter(torch.utils.data.DataLoader(PerImage(), batch_size, shuffle=True))
-    state = {"loader": loader}
-
-    def next_batch(step: int) -> Any:
-        try:
-            return next(state["loader"])
-        except StopIteration:
-            state["loader"] = iter(torch.utils.data.DataLoader(PerImage(), batch_size, shuffle=True))
-            return next(state["loader"])
-
-    return next_batch
+    batches = endless(DataLoader(PerImage(images, labels), batch_size, shuffle=True))
+    return lambda step: next(batches)

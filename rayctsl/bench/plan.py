@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -160,10 +161,18 @@ def job_of(config: Config, costs: dict[str, TaskCost], tasks: int, delay: int, a
         floats=floats,
         inner_steps=config.inner_steps,
         trajectories=config.trajectories,
-        steps_per_update=getattr(config.method, "aggregate_every", config.inner_steps),
+        steps_per_update=steps_per_update(config),
         shift_delay=delay,
         task_bytes={name: costs[source].activation_bytes for name, source in many.items()},
     )
+
+
+def steps_per_update(config: Config) -> float:
+    """Inner steps per meta-update of the config's method."""
+    from rayctsl.methods import Step, build_method
+
+    method, steps = build_method(config.method, config.seed), config.inner_steps
+    return steps / max(1, sum(method.updates_at(Step(0, k, steps)) for k in range(1, steps + 1)))
 
 
 def cluster_of(workers: int, gigabits: float, floats: int, arguments: argparse.Namespace) -> Cluster:
@@ -191,6 +200,7 @@ def cluster_of(workers: int, gigabits: float, floats: int, arguments: argparse.N
     )
 
 
+@cache
 def memory_bandwidth(floats: int = 2**23) -> float:
     """Bytes per second, read and written, of a large copy here."""
     source, target = torch.zeros(floats), torch.zeros(floats)
@@ -201,6 +211,7 @@ def memory_bandwidth(floats: int = 2**23) -> float:
     return 5 * 8 * floats / (time.perf_counter() - started)
 
 
+@cache
 def touch_seconds(floats: int, steps: int = 10) -> float:
     """Seconds per task and float of what a meta-update does to a task, here: the quietest of several tries."""
     from rayctsl.bench.transport import idle_steps

@@ -46,7 +46,11 @@ class Team:
             there.close()
             self._processes.append(process)
             self._pipes.append(here)
-        self.ready = self._receive()
+        try:
+            self._receive()
+        except RuntimeError:
+            self.close()
+            raise
 
     def run(self, message: Any) -> float:
         """Seconds until every worker has answered."""
@@ -74,6 +78,9 @@ class Team:
         return self
 
     def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         for pipe in self._pipes:
             pipe.close()
         for process in self._processes:

@@ -106,8 +106,11 @@ class NodeExchange:
                 silent = np.flatnonzero(awaited < self._stage).tolist()
                 raise PeerLost(f"no news of members {silent} of this node for {self.timeout:.0f} s")
             time.sleep(pause)
-            # Quick peers are met while yielding; slow ones cost no processor time, and a hundredth of the wait at most.
-            pause = min(pause + 2e-5, max(5e-4, min(waited / 100, 5e-3)))
+            if self.plan.place < self.plan.slots:
+                # Quick peers are met while yielding; slow ones cost no processor time, and a hundredth of the wait.
+                pause = min(pause + 2e-5, max(5e-4, min(waited / 100, 5e-3)))
+            else:
+                pause = min(waited / 4, 5e-3)  # nobody waits for a reader
         self.wait_seconds += time.monotonic() - started
 
     def close(self) -> None:
