@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +44,10 @@ def ray_nodes(data_root: Path) -> Iterator[Any]:
 
     # A lost node is noticed after five missed checks: one a second here, so that nobody waits long for it.
     quick = {"health_check_period_ms": 1000, "health_check_initial_delay_ms": 1000}
-    head = {"num_cpus": 4, "include_dashboard": True, "_system_config": quick}
+    with socket.socket() as probe:  # another Ray on this machine may have the dashboard's usual port
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    head = {"num_cpus": 4, "include_dashboard": True, "dashboard_port": port, "_system_config": quick}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     ray.init(address=cluster.address, logging_level="ERROR", namespace="tests")
     yield cluster
