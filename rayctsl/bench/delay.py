@@ -1,7 +1,7 @@
 """How much of a slow network `shift_delay: 1` hides: the engine with an exchange that is slowed on purpose.
 
-Three runs side by side, in turn: the paper's order with the fast exchange, the same with the slow one, and late shifts
-with the slow one. What the slow exchange adds in the second and not in the third is hidden.
+Two runs side by side, in turn, with prompt and with late shifts, each with the fast and with the slow exchange. What
+the slow exchange adds to the first and not to the second is hidden.
 """
 
 from __future__ import annotations
@@ -66,20 +66,22 @@ def hidden_share(rounds: int, workload: Workload = WORKLOADS["demo"], steps: int
             engine.run(0, 3)
             engines.append(engine)
         prompt, late = engines
-        position = 3
+        position = dict.fromkeys(engines, 3)
 
         def seconds_of(engine: Any) -> float:
-            return engine.run(position, position + steps).seconds / steps
+            start = position[engine]
+            position[engine] += steps
+            return engine.run(start, start + steps).seconds / steps
 
         added = SLOW_SHARE * seconds_of(prompt)
         shares, slow = [], []
         for _ in range(rounds):
-            position += steps
-            slow_engine(prompt, 0.0)
-            fast = seconds_of(prompt)
+            taken = {}
             for engine in engines:
-                slow_engine(engine, added)
-            slowed, hidden = seconds_of(prompt), seconds_of(late)
-            shares.append(1 - (hidden - fast) / (slowed - fast))
-            slow.append(slowed / fast)
+                for seconds in (0.0, added):
+                    slow_engine(engine, seconds)
+                    taken[engine, seconds] = seconds_of(engine)
+            cost = {engine: taken[engine, added] - taken[engine, 0.0] for engine in engines}
+            shares.append(1 - cost[late] / cost[prompt])
+            slow.append(taken[prompt, added] / taken[prompt, 0.0])
     return {**median_and_spread("delay_hidden", shares), "delay_slowed_ratio": median_and_spread("x", slow)["x"]}

@@ -72,17 +72,17 @@ def tasks_of(rank: int, tasks: int, workers: int) -> int:
 def idle_steps(exchange: Callable[[Tensor], Tensor], size: int, num_tasks: int, steps: int) -> float:
     """Seconds per step of a process that hosts `num_tasks` tasks and computes no gradients."""
     phi, thetas = torch.zeros(size), [torch.full((size,), 1e-3) for _ in range(num_tasks)]
-    vector = torch.zeros(size + 1)
+    vector, pull, delta = torch.zeros(size + 1), torch.zeros(size), torch.zeros(size)
     started = 0.0
     for step in range(-3, steps):  # three to warm up
         if step == 0:
             started = time.perf_counter()
         vector.zero_()
         for theta in thetas:
-            vector[:-1].add_(theta - phi)
+            vector[:-1].add_(torch.sub(theta, phi, out=pull))
             vector[-1] += 1
         total = exchange(vector)
-        delta = total[:-1].div(total[-1]).mul_(0.01)
+        torch.mul(total[:-1], 0.01 / total[-1].item(), out=delta)
         phi.add_(delta)
         for theta in thetas:
             theta.add_(delta)

@@ -27,8 +27,7 @@ class TaskGroup:
 
     def __init__(self, tasks: list[Task], config: Config, method: Method):
         self.config, self.method = config, method
-        if tasks:
-            keep_freed_memory()
+        keep_freed_memory()
         self.learners = {task.name: TaskLearner(task, config) for task in tasks}
         self.dropped: set[str] = set()
         self.seconds = dict.fromkeys(self.learners, 0.0)  # computing time per task since the last `take_seconds`
