@@ -61,7 +61,7 @@ class Prediction:
     compute_s: float
     exchange_s: float
     utilisation: float
-    bytes_between_nodes: float  # of the whole run, over all links
+    bytes_between_nodes: float  # of the whole run, over the links of all nodes
     bytes_per_step: float  # that one node's link carries, one way
     learner_bytes: float  # memory of the largest learner
 
@@ -129,7 +129,7 @@ def predict(job: Job, cluster: Cluster, packing: Sequence[Sequence[str]] | None 
         compute_s=compute,
         exchange_s=exchange,
         utilisation=sum(loads) / (len(loads) * step),
-        bytes_between_nodes=by_link * (ring if cluster.nodes > 1 else 0) * steps,
+        bytes_between_nodes=by_link * cluster.nodes * steps if cluster.nodes > 1 else 0.0,
         bytes_per_step=by_link if cluster.nodes > 1 else 0.0,
         learner_bytes=memory,
     )

@@ -72,20 +72,21 @@ def tasks_of(rank: int, tasks: int, workers: int) -> int:
 def idle_steps(exchange: Callable[[Tensor], Tensor], size: int, num_tasks: int, steps: int) -> float:
     """Seconds per step of a process that hosts `num_tasks` tasks and computes no gradients."""
     phi, thetas = torch.zeros(size), [torch.full((size,), 1e-3) for _ in range(num_tasks)]
-    vector, pull, delta = torch.zeros(size + 1), torch.zeros(size), torch.zeros(size)
-    started = 0.0
+    vector, started = torch.zeros(size + 1), 0.0
+    pull = vector[:-1]
     for step in range(-3, steps):  # three to warm up
         if step == 0:
             started = time.perf_counter()
-        vector.zero_()
-        for theta in thetas:
-            vector[:-1].add_(torch.sub(theta, phi, out=pull))
-            vector[-1] += 1
+        if thetas:
+            torch.sub(thetas[0], phi, out=pull)
+            for theta in thetas[1:]:
+                pull.add_(theta).sub_(phi)
+        vector[-1] = num_tasks
         total = exchange(vector)
-        torch.mul(total[:-1], 0.01 / total[-1].item(), out=delta)
-        phi.add_(delta)
+        rate = 0.01 / total[-1].item()
+        phi.add_(total[:-1], alpha=rate)
         for theta in thetas:
-            theta.add_(delta)
+            theta.add_(total[:-1], alpha=rate)
     return (time.perf_counter() - started) / steps
 
 

@@ -25,6 +25,7 @@ from torch import Tensor
 
 LINE = 64  # bytes between two counters, so that they do not share a cache line
 COUNTER = np.dtype(np.int64)
+BLOCK = 2**16  # entries
 JOIN_SECONDS = 60.0  # for the member that makes the shared memory to appear
 SEGMENT_FOLDERS = ("/dev/shm", tempfile.gettempdir())  # the second when a container's /dev/shm is too small
 
@@ -251,9 +252,11 @@ class Mailbox:
 def add_in_order(vectors: list[Tensor], out: Tensor | None = None) -> Tensor:
     """((v0 + v1) + v2) + ...: the order is fixed, so the bits are too."""
     total = torch.empty_like(vectors[0]) if out is None else out
-    total.copy_(vectors[0])
-    for vector in vectors[1:]:
-        total.add_(vector)
+    for start in range(0, len(total), BLOCK):  # a block of the total stays in the cache while all are added to it
+        part = slice(start, start + BLOCK)
+        block = total[part].copy_(vectors[0][part])
+        for vector in vectors[1:]:
+            block.add_(vector[part])
     return total
 
 

@@ -53,6 +53,8 @@ def test_gpus_use_the_slowest_link_there_is():
     across = Cluster(4, 2, 1e6, 0.0, direct=True, inner_bandwidth=1e9)
     assert exchange_seconds(JOB.floats, inside) == pytest.approx(6 / 4 * SIZE / 1e9)
     assert exchange_seconds(JOB.floats, across) == pytest.approx(6 / 4 * SIZE / 1e6)
+    assert predict(JOB, inside).bytes_between_nodes == 0
+    assert predict(JOB, across).bytes_between_nodes == pytest.approx(2 * 6 / 4 * SIZE * 3600)  # two links
 
 
 @pytest.mark.parametrize(("bandwidth", "step"), [(1e8, 0.4), (1e6, 4.0)])

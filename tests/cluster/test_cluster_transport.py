@@ -1,0 +1,61 @@
+"""The exchange inside a node, its members as threads of this process: everyone gets the same bits, in a fixed order."""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import Tensor
+
+from rayctsl.cluster.transport import BLOCK, NodeExchange, NodePlan, PeerLost, add_in_order, remove_segment
+
+
+def one_by_one(vectors: list[Tensor]) -> Tensor:
+    total = vectors[0].clone()
+    for vector in vectors[1:]:
+        total = total + vector
+    return total
+
+
+@pytest.mark.parametrize("size", [1, BLOCK - 1, BLOCK, 2 * BLOCK + 5])
+def test_vectors_are_added_in_their_order(size: int):
+    vectors = list(torch.randn(4, size, generator=torch.Generator().manual_seed(0)))
+    assert torch.equal(add_in_order(vectors), one_by_one(vectors))
+
+
+@pytest.mark.parametrize(("slots", "readers"), [(1, 1), (2, 1), (3, 1), (3, 0)])
+@pytest.mark.parametrize("size", [2, 3 * BLOCK + 1])
+def test_every_member_gets_every_total(slots: int, readers: int, size: int):
+    """Many exchanges one after the other: a total may not be overwritten while a slow reader still looks at it."""
+    members, rounds, segment = slots + readers, 20, f"rayctsl-test-{uuid.uuid4().hex[:8]}"
+    vectors = torch.randn(rounds, slots, size, generator=torch.Generator().manual_seed(1))
+
+    def take_part(place: int) -> list[Tensor]:
+        plan = NodePlan(segment, size, members, slots, place)
+        exchange = NodeExchange(plan, torch.float32, timeout_seconds=60)
+        own = vectors[:, place] if place < slots else torch.zeros(rounds, size)
+        totals = [exchange(vector).clone() for vector in own]
+        exchange.close()
+        return totals
+
+    try:
+        with ThreadPoolExecutor(members) as pool:
+            seen = list(pool.map(take_part, range(members)))
+    finally:
+        remove_segment(segment)
+    expected = [one_by_one(list(vectors[number])) for number in range(rounds)]
+    for totals in seen:
+        assert all(torch.equal(total, right) for total, right in zip(totals, expected, strict=True))
+
+
+def test_a_silent_member_is_named():
+    segment = f"rayctsl-test-{uuid.uuid4().hex[:8]}"
+    exchange = NodeExchange(NodePlan(segment, 3, members=2, slots=1, place=0), torch.float32, timeout_seconds=0.05)
+    try:
+        with pytest.raises(PeerLost, match=r"no news of members \[1\]"):
+            exchange(torch.ones(3))
+    finally:
+        exchange.close()
+        remove_segment(segment)
