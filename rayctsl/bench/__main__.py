@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import redirect_stdout
 
 from rayctsl.command import run_command
 
@@ -18,8 +19,8 @@ def parser() -> argparse.ArgumentParser:
     step.add_argument("--workers", type=int, default=2, help="learners, and processes of the limit")
     step.add_argument("--sizes", metavar="P,P", help="image sizes, one task each; the paper's eight (or the demo's)")
     step.add_argument("--batch-size", type=int, help="128 (or the demo's 32)")
-    step.add_argument("--steps", type=int, help="steps per round; 2 (or 60 of the demo)")
-    step.add_argument("--rounds", type=int, help="4 (or 8 of the demo)")
+    step.add_argument("--steps", type=int, help="steps per round; 2 (or 40 of the demo)")
+    step.add_argument("--rounds", type=int, help="8 (or 6 of the demo)")
 
     inner = commands.add_parser("inner", help="each way to speed up the inner step against plain eager fp32")
     inner.add_argument("--model", choices=["resnet20", "demo"], default="resnet20")
@@ -99,7 +100,8 @@ def main(argv: list[str] | None = None) -> int:
 def bench(arguments: argparse.Namespace) -> None:
     from importlib import import_module
 
-    result = import_module(f"rayctsl.bench.{arguments.bench}").measure(arguments)
+    with redirect_stdout(sys.stderr):  # Ray reports there what its processes say
+        result = import_module(f"rayctsl.bench.{arguments.bench}").measure(arguments)
     if not arguments.json:
         for name, value in result.items():
             print(f"{name}: {value}", file=sys.stderr)

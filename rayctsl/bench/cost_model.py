@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 FLOAT_BYTES = 4
 TASK_VECTORS = 3  # parameters, gradients and momentum of a task
@@ -40,6 +40,7 @@ class Cluster:
     workers_per_node: int
     bandwidth: float  # of one node's link to the others
     latency: float  # of one message between nodes
+    _: KW_ONLY
     direct: bool = False  # learners all-reduce among themselves (NCCL); else nodes do, after a sum in shared memory
     inner_bandwidth: float = 1e10  # between the GPUs of one node
     memory_bandwidth: float = 1e10  # of a node's memory, for the sum inside it

@@ -57,7 +57,8 @@ def check_packings(rounds: int, steps: int, workload: Workload = UNEVEN) -> list
         for _ in range(rounds):
             for name, run in runs.items():
                 learners = len(PACKINGS[name])
-                cluster = Cluster(learners, learners, 1e9, 0.0, False, copies, touch, CPU_MEET_SECONDS)
+                memory = {"memory_bandwidth": copies, "touch_seconds": touch, "meet_seconds": CPU_MEET_SECONDS}
+                cluster = Cluster(learners, learners, 1e9, 0.0, **memory)
                 job = Job(run.costs(), run.floats, 1, 1)
                 expected = 1 / predict(job, cluster, run.packing).steps_per_s
                 pairs[name].append((run.seconds(steps), expected))
@@ -184,7 +185,7 @@ def check_rings(rounds: int, steps: int, rings: Any = RINGS) -> list[dict[str, A
     for members, bandwidth, latency in rings:
         for delay in (0, 1):
             job = Job(costs, SIZES["resnet20"], 1, 1, shift_delay=delay)
-            cluster = Cluster(members, 1, bandwidth, latency, False, float("inf"), touch)
+            cluster = Cluster(members, 1, bandwidth, latency, memory_bandwidth=float("inf"), touch_seconds=touch)
             expected = 1 / predict(job, cluster, ring_packing(members)).steps_per_s
             port = free_port()
             arguments = [(rank, members, port, bandwidth, latency, delay) for rank in range(members)]

@@ -21,8 +21,8 @@ from rayctsl.bench.rounds import Team, free_port, median_and_spread, release_fre
 from rayctsl.bench.workload import WORKLOADS, Workload, scaled
 from rayctsl.config import Config
 
-DEFAULT_STEPS = {"resnet20": 2, "demo": 60}
-DEFAULT_ROUNDS = {"resnet20": 4, "demo": 8}
+DEFAULT_STEPS = {"resnet20": 2, "demo": 40}
+DEFAULT_ROUNDS = {"resnet20": 8, "demo": 6}
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "The image experiment with shifting, no_shifting and random_shifting, beside reptile and scratch. "
         "Give it the --out of an image experiment and it takes over the cells that are there."
     )
-    add_suite_arguments(parser, "shared")
+    add_suite_arguments(parser, "short")
     parser.set_defaults(run=run)
 
 

@@ -10,11 +10,11 @@ from rayctsl.data.embedded import EMBEDDED
 from rayctsl.experiments.suite import Suite, load_suite, suite_names
 
 SHARED_PACKS = {"tiny_imagenet_1", "cifar10", "imagewoof", "cub200", "fashion_mnist", "chars74k_street", "vgg_flowers"}
-SHARED_PACKS |= {"quickdraw10", "gtsrb", "sign_digits", "caltech101"}
+SHARED_PACKS |= {"tiny_imagenet_2", "fruits360", "quickdraw10", "gtsrb", "sign_digits", "caltech101"}
 
 
 def test_shipped_suites():
-    assert suite_names() == ["embedded", "imagenet", "paper", "shared"]
+    assert suite_names() == ["embedded", "imagenet", "paper", "shared", "short"]
 
 
 @pytest.mark.parametrize("name", suite_names())
