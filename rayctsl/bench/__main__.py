@@ -21,6 +21,7 @@ def parser() -> argparse.ArgumentParser:
     step.add_argument("--batch-size", type=int, help="128 (or the demo's 32)")
     step.add_argument("--steps", type=int, help="steps per round; 2 (or 40 of the demo)")
     step.add_argument("--rounds", type=int, help="8 (or 6 of the demo)")
+    step.add_argument("--no-obvious", dest="obvious", action="store_false", help="measure against the limit alone")
 
     inner = commands.add_parser("inner", help="each way to speed up the inner step against plain eager fp32")
     inner.add_argument("--model", choices=["resnet20", "demo"], default="resnet20")

@@ -57,8 +57,12 @@ def check_packings(rounds: int, steps: int, workload: Workload = UNEVEN) -> list
         for _ in range(rounds):
             for name, run in runs.items():
                 learners = len(PACKINGS[name])
-                memory = {"memory_bandwidth": copies, "touch_seconds": touch, "meet_seconds": CPU_MEET_SECONDS}
-                cluster = Cluster(learners, learners, 1e9, 0.0, **memory)
+                cluster = Cluster(
+                    *(learners, learners, 1e9, 0.0),
+                    memory_bandwidth=copies,
+                    touch_seconds=touch,
+                    meet_seconds=CPU_MEET_SECONDS,
+                )
                 job = Job(run.costs(), run.floats, 1, 1)
                 expected = 1 / predict(job, cluster, run.packing).steps_per_s
                 pairs[name].append((run.seconds(steps), expected))

@@ -40,21 +40,21 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             connected("local"),
             Ours(config, f"{folder}/run") as ours,
             Team(LimitWorker, [(config, names) for names in ours.packing]) as limit,
-            Team(_obvious, obvious_arguments(workload, config)) as obvious,
+            Team(_obvious, obvious_arguments(workload, config) if arguments.obvious else []) as obvious,
         ):
-            rates = [one_round(ours, limit, obvious, steps) for _ in range(rounds)]
+            rates = [one_round(ours, limit, obvious if arguments.obvious else None, steps) for _ in range(rounds)]
             packing = [list(names) for names in ours.packing]
-    names = ("steps_per_s", "limit_steps_per_s", "obvious_steps_per_s")
     result: dict[str, Any] = {}
-    for name, values in zip(names, zip(*rates, strict=True), strict=True):
-        result.update(median_and_spread(name, values))
-    result.update(median_and_spread("efficiency", [ours / limit for ours, limit, _ in rates]))
-    result.update(median_and_spread("speedup_over_obvious", [ours / obvious for ours, _, obvious in rates]))
+    for name in rates[0]:
+        result.update(median_and_spread(name, [rate[name] for rate in rates]))
+    for name, rival in (("efficiency", "limit_steps_per_s"), ("speedup_over_obvious", "obvious_steps_per_s")):
+        if rival in result:
+            result.update(median_and_spread(name, [rate["steps_per_s"] / rate[rival] for rate in rates]))
     facts = {"model": arguments.model, "batch_size": workload.batch_size, "sizes": workload.sizes}
     return {**result, **facts, "packing": packing, "rounds": rounds, "steps": steps}
 
 
-def one_round(ours: Ours, limit: Team, obvious: Team, steps: int) -> tuple[float, float, float]:
+def one_round(ours: Ours, limit: Team, obvious: Team | None, steps: int) -> dict[str, float]:
     """Steps per second of each. Before the clock starts ours and the limit take steps that fetch their memory again,
     which they gave back in order to leave room; the obvious program's loaders have filled up meanwhile."""
     warm_up = max(1, steps // 10)
@@ -64,7 +64,8 @@ def one_round(ours: Ours, limit: Team, obvious: Team, steps: int) -> tuple[float
     limit.run(warm_up)
     limit_rate = steps / limit.run(steps)
     limit.release()
-    return our_rate, limit_rate, steps / obvious.run(steps)
+    rates = {"steps_per_s": our_rate, "limit_steps_per_s": limit_rate}
+    return rates if obvious is None else {**rates, "obvious_steps_per_s": steps / obvious.run(steps)}
 
 
 class Ours:

@@ -12,6 +12,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from rayctsl.cluster.sweep_trial import METRIC
 from rayctsl.plots import INK, QUIET
@@ -42,7 +43,7 @@ def plot_betas(rows: Rows) -> Any:
         for method in methods:
             here = [row for row in rows if row["inner_steps"] == steps and row["method.name"] == method]
             _draw_betas(axes, here, colours[method], method)
-        axes.set_xscale("log")
+        _scale_betas(axes, _distinct(rows, "method.beta"))
         axes.set_title(f"K = {steps}", color=INK)
         axes.set_xlabel("beta")
         axes.spines[["top", "right"]].set_visible(False)
@@ -51,6 +52,15 @@ def plot_betas(rows: Rows) -> Any:
     handles, labels = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, fontsize=8, loc="outside right upper")
     return figure
+
+
+def _scale_betas(axes: Any, betas: list[float]) -> None:
+    """A logarithmic axis whose labels do not run into each other: 1, 2, 5 of each decade, or the decades alone."""
+    axes.set_xscale("log")
+    narrow = betas[-1] / betas[0] <= 100
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,)))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _draw_betas(axes: Any, rows: Rows, colour: Any, label: str) -> None:
