@@ -14,7 +14,7 @@ def parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="python -m rayctsl.finetune",
         description="Fine-tune an initialization on a dataset with the paper's meta-test recipe: accuracy per seed, "
-        "mean and 95 %% interval.",
+        "mean and 95 % interval.",
     )
     parser.add_argument(
         "--init", required=True, metavar="PATH|ID|none", help="a folder, an id, or none: random weights"
