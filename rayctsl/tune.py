@@ -83,6 +83,7 @@ def report(sweep: object, run: object, records: object, storage: str | None) -> 
         format_choices,
         format_table,
         rows_of,
+        settings_of,
         warnings_of,
         write_best,
         write_results,
@@ -100,8 +101,9 @@ def report(sweep: object, run: object, records: object, storage: str | None) -> 
         print(warning, file=sys.stderr)
     if rows[0]["status"] != "finished":
         raise NothingFinished(f"none of the {len(rows)} trials finished; {run}/results.parquet says why")
-    print(format_choices(rows))
-    initialization = write_best(sweep, run, records[rows[0]["trial"]], storage)
+    settings = settings_of(rows)
+    print(format_choices(settings))
+    initialization = write_best(sweep, run, records[settings[0].rows[0]["trial"]], storage)
     print(f"results: {run}/results.parquet")
     print(f"best: {run}/best.yaml")
     print(f"initialization: {initialization.storage}")

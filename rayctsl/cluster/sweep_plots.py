@@ -14,12 +14,13 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from rayctsl.cluster.sweep_report import MEASURED
 from rayctsl.cluster.sweep_trial import METRIC
 from rayctsl.plots import INK, QUIET
+from rayctsl.statistics import mean_and_interval
 from rayctsl.storage import Storage
 
 Rows = Sequence[Mapping[str, Any]]
-NOT_DIMENSIONS = ("trial", "status", "trajectories", METRIC, "loss", "inner_steps_total", "seconds", "reason")
 
 
 def plot_sweep(run: Storage, rows: Rows) -> None:
@@ -33,7 +34,10 @@ def plot_sweep(run: Storage, rows: Rows) -> None:
 
 
 def plot_betas(rows: Rows) -> Any:
-    """Accuracy against beta, a panel per K and a line per method; a cross on the axis is a trial that failed."""
+    """Accuracy against beta, a panel per K and a line per method; a cross on the axis is a trial that failed.
+
+    Several trials of one beta (seeds, say) are drawn as their mean with its 95 % interval.
+    """
     rows = [row for row in rows if row["method.beta"]]
     methods, panels = _distinct(rows, "method.name"), _distinct(rows, "inner_steps")
     colours = _colours(methods)
@@ -64,12 +68,15 @@ def _scale_betas(axes: Any, betas: list[float]) -> None:
 
 
 def _draw_betas(axes: Any, rows: Rows, colour: Any, label: str) -> None:
-    means = []
+    means, halves = [], []
     for beta in _distinct(rows, "method.beta"):
         scores = [row[METRIC] for row in rows if row["method.beta"] == beta and row["status"] == "finished"]
         if scores:
-            means.append((beta, sum(scores) / len(scores)))
-    axes.plot(*zip(*means, strict=True) if means else ([], []), color=colour, marker="o", markersize=5, label=label)
+            mean, half = mean_and_interval(scores)
+            means.append((beta, mean))
+            halves.append(half)
+    line = {"color": colour, "marker": "o", "markersize": 5, "capsize": 3, "label": label}
+    axes.errorbar(*zip(*means, strict=True) if means else ([], []), yerr=halves, **line)
     stopped = [(row["method.beta"], row[METRIC]) for row in rows if row["status"] == "stopped" and row[METRIC]]
     if stopped:
         axes.plot(*zip(*stopped, strict=True), color=colour, marker="o", markerfacecolor="none", linestyle="none")
@@ -80,7 +87,7 @@ def _draw_betas(axes: Any, rows: Rows, colour: Any, label: str) -> None:
 
 def plot_coordinates(rows: Rows) -> Any:
     """A line per trial through its value on every searched dimension, coloured by accuracy; dashed when stopped."""
-    dimensions = [key for key in rows[0] if key not in NOT_DIMENSIONS and len(_distinct(rows, key)) > 1]
+    dimensions = [key for key in rows[0] if key not in (*MEASURED, "trajectories") and len(_distinct(rows, key)) > 1]
     keys = [*dimensions, METRIC]
     scales = {key: _Scale(rows, key) for key in keys}
     scores = [row[METRIC] for row in rows]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,10 @@ from rayctsl.cluster.sweep_config import Sweep, trial_config
 from rayctsl.cluster.sweep_trial import METRIC, TrialRecord
 from rayctsl.config import dump_config
 from rayctsl.registry import Initialization, open_initialization, publish
+from rayctsl.statistics import mean_and_interval
 from rayctsl.storage import Storage
+
+MEASURED = ("trial", "status", METRIC, "loss", "inner_steps_total", "seconds", "reason")  # columns besides the config's
 
 # Config keys that every table shows, by the names that a search may give them.
 SHOWN = {"method": "method.name", "method.name": "method.name", "beta": "method.beta", "method.beta": "method.beta"}
@@ -56,15 +60,43 @@ def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
 
 
-def format_choices(rows: Sequence[Mapping[str, Any]]) -> str:
-    """For every method and K the beta that validates best among the trials that finished."""
-    best: dict[tuple[str, int], Mapping[str, Any]] = {}
-    for row in rows:  # the best come first
-        if row["status"] == "finished":
-            best.setdefault((row["method.name"], row["inner_steps"]), row)
+@dataclass(frozen=True)
+class Setting:
+    """Finished trials that differ in nothing but their seed, the best first, and their mean accuracy in percent."""
+
+    rows: tuple[Mapping[str, Any], ...]
+    accuracy: float
+    interval: float  # NaN for a single trial
+
+    def __str__(self) -> str:
+        spread = f" ± {self.interval:.1f} %, {len(self.rows)} seeds" if len(self.rows) > 1 else " %"
+        return f"{self.accuracy:.1f}{spread}"
+
+
+def settings_of(rows: Sequence[Mapping[str, Any]]) -> list[Setting]:
+    """The settings of a sweep's rows, the best mean first; one of whose trials any failed comes last."""
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        key = tuple(value for name, value in row.items() if name not in (*MEASURED, "seed"))
+        groups.setdefault(key, []).append(row)
+    settings = []
+    for group in groups.values():
+        finished = tuple(row for row in group if row["status"] == "finished")
+        if finished:
+            failed = any(row["status"] == "failed" for row in group)
+            settings.append((failed, Setting(finished, *mean_and_interval([row[METRIC] for row in finished]))))
+    return [setting for _, setting in sorted(settings, key=lambda pair: (pair[0], -pair[1].accuracy))]
+
+
+def format_choices(settings: Sequence[Setting]) -> str:
+    """For every method and K the beta that validates best."""
+    best: dict[tuple[str, int], Setting] = {}
+    for setting in settings:  # the best come first
+        row = setting.rows[0]
+        best.setdefault((row["method.name"], row["inner_steps"]), setting)
     lines = ["best beta by method and K"]
-    for (method, steps), row in sorted(best.items()):
-        lines.append(f"  {method}, K {steps}: beta {row['method.beta']:.3g} ({row[METRIC]:.1f} %)")
+    for (method, steps), setting in sorted(best.items()):
+        lines.append(f"  {method}, K {steps}: beta {setting.rows[0]['method.beta']:.3g} ({setting})")
     return "\n".join(lines)
 
 

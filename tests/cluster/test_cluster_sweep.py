@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from rayctsl.cluster.sweep_config import build_sweep, draw_trials, load_sweep, trial_config, trial_id
+from rayctsl.cluster.sweep_report import format_choices, settings_of
 from rayctsl.config import load_config
 from rayctsl.data.store import SplitInfo, write_split
 from rayctsl.registry import open_initialization
@@ -188,6 +189,28 @@ def test_too_small_a_cluster_is_refused_at_once(ray_cluster, sweep_tasks, tmp_pa
 
 
 # Whole sweeps
+
+
+def trial_row(beta: float, seed: int, accuracy: float | None, steps: int = 10) -> dict[str, Any]:
+    status = "failed" if accuracy is None else "finished"
+    row = {"trial": f"k{steps}-beta{beta}-{seed}", "status": status, "method.name": "reptile", "method.beta": beta}
+    row |= {"inner_steps": steps, "trajectories": 100 // steps, "seed": seed, "validation_accuracy": accuracy}
+    return {**row, "loss": 1.0, "inner_steps_total": 100, "seconds": float(seed), "reason": ""}
+
+
+def test_seeds_of_a_setting_are_judged_by_their_mean():
+    lucky = [trial_row(1.0, 0, 40.0), trial_row(1.0, 1, 10.0)]
+    steady = [trial_row(2.0, 0, 31.0), trial_row(2.0, 1, 29.0)]
+    fragile = [trial_row(4.0, 0, 50.0), trial_row(4.0, 1, None)]
+    alone = [trial_row(1.0, 0, 20.0, steps=100)]
+    settings = settings_of([*lucky, *steady, *fragile, *alone])
+    assert [setting.accuracy for setting in settings] == [30.0, 25.0, 20.0, 50.0]
+    assert settings[0].rows[0]["validation_accuracy"] == 31.0
+    assert format_choices(settings).splitlines() == [
+        "best beta by method and K",
+        "  reptile, K 10: beta 2 (30.0 ± 12.7 %, 2 seeds)",
+        "  reptile, K 100: beta 1 (20.0 %)",
+    ]
 
 
 def leftovers() -> list[str]:
