@@ -26,7 +26,7 @@ from rayctsl.learning.task_learner import TaskLearner as Learner
 from rayctsl.learning.training import Problem
 from rayctsl.methods import build_method
 
-MEASURED_STEPS, MEASURED_SECONDS = 2, 0.1  # of a task before it is packed: at least so many steps, so long
+MEASURED_ROUNDS, MEASURED_SECONDS = 2, 0.1  # before tasks are packed: at least so many steps of each, so long
 
 
 @dataclass
@@ -161,19 +161,22 @@ class TaskLearner(Worker):
     """Hosts one or more tasks."""
 
     def measure(self, names: tuple[str, ...]) -> dict[str, float]:
-        """Seconds per inner step of each task, on learners that are thrown away."""
-        costs = {}
-        for name in names:
-            learner = Learner(self.problem.build_task(name, self.device), self.config)
-            learner.compute_gradient(0)
-            seconds: list[float] = []
-            while len(seconds) < MEASURED_STEPS or sum(seconds) < MEASURED_SECONDS:
+        """Seconds per inner step of each task, on learners that are thrown away.
+
+        All tasks in turn, round after round, so that what slows the machine for a while slows none of them alone.
+        """
+        learners = {name: Learner(self.problem.build_task(name, self.device), self.config) for name in names}
+        seconds: dict[str, list[float]] = {name: [] for name in names}
+        rounds, begun = 0, time.perf_counter()
+        while rounds <= MEASURED_ROUNDS or time.perf_counter() - begun < MEASURED_SECONDS * len(names):
+            for name, learner in learners.items():
                 started = time.perf_counter()
-                learner.compute_gradient(len(seconds))
+                learner.compute_gradient(rounds)
                 learner.apply_gradient()
-                seconds.append(time.perf_counter() - started)
-            costs[name] = min(seconds)  # what disturbs a step only makes it longer
-        return costs
+                seconds[name].append(time.perf_counter() - started)
+            rounds += 1
+        # The first round fetches memory, and what disturbs a step only makes it longer.
+        return {name: min(each[1:]) for name, each in seconds.items()}
 
     def first_phi(self) -> Tensor:
         """The backbone that every learner starts from."""
