@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from types import MethodType
 from typing import Any
@@ -33,6 +34,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "default": ("flat", "format", "memory"),
     "default_compile": ("flat", "format", "memory", "compile"),
     "default_bf16": ("flat", "format", "memory", "bf16"),
+    "default_in_thread": ("flat", "format", "memory", "thread"),  # as in an actor of Ray without MALLOC_ARENA_MAX=1
 }
 DEFAULT_STEPS = {"resnet20": 4, "demo": 100}
 
@@ -88,8 +90,13 @@ class InnerWorker:
         if "format" in ways:
             self.images = self.images.contiguous(memory_format=torch.channels_last)
         self.labels = torch.randint(0, 10, (workload.batch_size,), generator=generator)
+        self.thread = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
+        self.in_thread = "thread" in ways
 
     def __call__(self, steps: int) -> float:
+        return self.thread.submit(self._run, steps).result() if self.in_thread else self._run(steps)
+
+    def _run(self, steps: int) -> float:
         started = time.process_time()
         for _ in range(steps):
             self.step(self._backward)

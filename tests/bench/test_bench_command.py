@@ -39,7 +39,18 @@ def test_step(ray_cluster: str, capsys: pytest.CaptureFixture[str]):
 @pytest.mark.slow
 def test_inner(capsys: pytest.CaptureFixture[str]):
     result = run(
-        capsys, "inner", "--model", "demo", "--size", "8", "--options", "default", "--steps", "2", "--rounds", "1"
+        capsys,
+        "inner",
+        "--model",
+        "demo",
+        "--size",
+        "8",
+        "--options",
+        "default,default_in_thread",
+        "--steps",
+        "2",
+        "--rounds",
+        "1",
     )
     assert result["plain"]["speedup"] == 1
     assert result["speedup"] == result["default"]["speedup"] > 0
