@@ -9,6 +9,7 @@ import time
 
 import pytest
 import ray
+from ray.exceptions import RayError
 from ray.util.placement_group import placement_group_table
 from ray.util.state import list_actors
 
@@ -29,7 +30,7 @@ OUR_PIDS: set[int] = set()
 
 
 class Saboteur(threading.Thread):
-    """Kills actors of an engine while it runs: at each time in `at` (seconds of running), the one chosen."""
+    """Kills actors of an engine while it runs: those named, with a pause after each."""
 
     def __init__(self, engine: RayEngine, victims: list[str], pause: float = 1.0):
         super().__init__(daemon=True)
@@ -37,21 +38,22 @@ class Saboteur(threading.Thread):
 
     def run(self) -> None:
         for victim in self.victims:
-            pid = self._pid_of(victim)
-            os.kill(pid, signal.SIGKILL)
+            while not self._kill(victim):
+                time.sleep(0.1)
             self.killed += 1
             time.sleep(self.pause)
 
-    def _pid_of(self, victim: str) -> int:
-        while True:
-            actors = [self.engine.meta] if victim == "meta" else self.engine.learners
-            try:
-                place = ray.get(actors[-1].place.options(concurrency_group="control").remote(), timeout=5)
-                OUR_PIDS.add(place.pid)
-                time.sleep(0.2)
-                return place.pid
-            except Exception:
-                time.sleep(0.1)
+    def _kill(self, victim: str) -> bool:
+        """False when it does not live yet, or no more: the engine may just be building its group again."""
+        actors = [self.engine.meta] if victim == "meta" else self.engine.learners
+        try:
+            place = ray.get(actors[-1].place.options(concurrency_group="control").remote(), timeout=5)
+            OUR_PIDS.add(place.pid)
+            time.sleep(0.2)
+            os.kill(place.pid, signal.SIGKILL)
+        except (RayError, AttributeError, ProcessLookupError, IndexError):
+            return False
+        return True
 
 
 @pytest.mark.parametrize("transport", ["collective", "objects"])
