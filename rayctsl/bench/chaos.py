@@ -123,6 +123,8 @@ def _train(problem: Any, base: str, killer: Killer | None) -> dict[str, Any]:
                     killer.replace_lost_nodes()
                 run.recover(fault)
                 recoveries.append((killer.latest if killer else "", time.monotonic() - started))
+                if killer:
+                    killer.recovered.set()
     finally:
         run.close()
 
@@ -142,6 +144,8 @@ class Killer(threading.Thread):
         self.engine: Any = None
         self.target: Any = None
         self.latest = ""
+        self.recovered = threading.Event()  # from the latest kill
+        self.recovered.set()
         self._lost = 0
 
     def watch(self, engine: Any, run: Any) -> None:
@@ -152,9 +156,12 @@ class Killer(threading.Thread):
     def run(self) -> None:
         while self.plan and self.target.step < self.target.total:
             self._wait_for_progress()
+            self.recovered.clear()
             if self._kill(self.plan[0]):
                 self.latest = self.plan.pop(0)
                 self.kills[self.latest] += 1
+            else:
+                self.recovered.set()
 
     def replace_lost_nodes(self) -> None:
         """Fill up the cluster again; Ray lets only the main thread add nodes."""
@@ -163,7 +170,9 @@ class Killer(threading.Thread):
             self._lost -= 1
 
     def _wait_for_progress(self) -> None:
-        """Until the run has made a step since now, then a random moment."""
+        """Until the run has recovered and made a step since then, then a random moment."""
+        while not self.recovered.wait(0.05) and self.target.step < self.target.total:
+            pass
         step = self.target.step
         while step == self.target.step < self.target.total:
             time.sleep(0.05)
