@@ -14,7 +14,7 @@ SHARED_PACKS |= {"tiny_imagenet_2", "fruits360", "quickdraw10", "gtsrb", "sign_d
 
 
 def test_shipped_suites():
-    assert suite_names() == ["embedded", "imagenet", "long", "paper", "shared", "short"]
+    assert suite_names() == ["embedded", "imagenet", "paper", "shared", "short"]
 
 
 @pytest.mark.parametrize("name", suite_names())
