@@ -14,6 +14,7 @@ import zipfile
 import pytest
 
 from rayctsl.data.sources.archives import Member, RefusedError, members, unpack, unpack_gzip
+from tests.data.layouts import tar_bytes, zip_bytes
 
 GOOD = {"a.txt": b"alpha", "folder/b.txt": b"beta" * 1000}
 
@@ -34,17 +35,17 @@ def link(name, target, kind=tarfile.SYMTYPE):
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress, lzma.compress])
-def test_tar_in_every_compression(pack, tmp_path, made_tar):
+def test_tar_in_every_compression(pack, tmp_path):
     path = tmp_path / "good.tar"
-    path.write_bytes(pack(made_tar(GOOD)))
+    path.write_bytes(pack(tar_bytes(GOOD)))
     assert {member.name: member.read() for member in members(path)} == GOOD
     unpack(path, tmp_path / "out")
     assert (tmp_path / "out/folder/b.txt").read_bytes() == GOOD["folder/b.txt"]
 
 
-def test_zip(tmp_path, made_zip):
+def test_zip(tmp_path):
     path = tmp_path / "good.zip"
-    path.write_bytes(made_zip(GOOD))
+    path.write_bytes(zip_bytes(GOOD))
     assert {member.name: member.read() for member in members(path)} == GOOD
 
 
@@ -84,9 +85,9 @@ def test_zip_link_out(tmp_path):
         list(members(path))
 
 
-def test_encrypted_zip(tmp_path, made_zip):
+def test_encrypted_zip(tmp_path):
     path = tmp_path / "locked.zip"
-    content = bytearray(made_zip({"a.txt": b"alpha"}))
+    content = bytearray(zip_bytes({"a.txt": b"alpha"}))
     content[content.index(b"PK\1\2") + 8] |= 1
     path.write_bytes(content)
     with pytest.raises(ValueError, match="encrypted"):
@@ -115,9 +116,9 @@ def test_gzip_bomb_and_damage(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["tar", "tgz", "zip"])
-def test_every_cut_is_noticed(kind, tmp_path, made_tar, made_zip):
+def test_every_cut_is_noticed(kind, tmp_path):
     files = {f"{n}.bin": bytes(range(256)) * 8 for n in range(4)}
-    whole = {"tar": made_tar(files), "tgz": made_tar(files, "gz"), "zip": made_zip(files)}[kind]
+    whole = {"tar": tar_bytes(files), "tgz": tar_bytes(files, "gz"), "zip": zip_bytes(files)}[kind]
     path = tmp_path / f"cut.{kind}"
     # A plain tar ends with blocks of zeros that nobody misses, and may end between two files.
     end = len(whole) if kind != "tar" else whole.rindex(b"\xff") + 1
@@ -127,9 +128,9 @@ def test_every_cut_is_noticed(kind, tmp_path, made_tar, made_zip):
             list(map(Member.read, members(path)))
 
 
-def test_flipped_bytes_never_end_in_another_error(tmp_path, made_tar, made_zip):
+def test_flipped_bytes_never_end_in_another_error(tmp_path):
     chance = random.Random(0)
-    for whole in (made_tar(GOOD), made_tar(GOOD, "gz"), made_zip(GOOD)):
+    for whole in (tar_bytes(GOOD), tar_bytes(GOOD, "gz"), zip_bytes(GOOD)):
         for _ in range(150):
             content = bytearray(whole)
             for _ in range(3):

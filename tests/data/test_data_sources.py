@@ -13,6 +13,7 @@ from PIL import Image
 from rayctsl.data.catalog import CATALOG
 from rayctsl.data.prepare import prepare_entry
 from rayctsl.data.store import open_split, verify_split
+from tests.data.layouts import colour_of
 
 OWN = ["tiny_imagenet_1", "tiny_imagenet_2", "cub", "stanford_dogs", "imagenet_6"]
 OF_FILES = ["stanford_cars", "aircraft", "vgg_flowers", "vgg_pets", "food101", "dtd"]
@@ -27,7 +28,7 @@ def prepare(made, tmp_path, entry=None, size=16):
 
 
 @pytest.mark.parametrize("name", OWN + OF_FILES + OF_ARRAYS)
-def test_layout_counts_labels_and_split(name, publisher, tmp_path, made_colour):
+def test_layout_counts_labels_and_split(name, publisher, tmp_path):
     made = publisher(name)
     entry = made.write()
     splits = prepare(made, tmp_path, entry)
@@ -40,7 +41,7 @@ def test_layout_counts_labels_and_split(name, publisher, tmp_path, made_colour):
         assert opened.info.licence == entry.licence
         images = opened.images(np.arange(len(opened))).astype(int)
         for label, image in zip(opened.labels, images, strict=True):
-            wanted = made_colour(int(label), split)[: entry.channels]
+            wanted = colour_of(int(label), split)[: entry.channels]
             np.testing.assert_allclose(image[6:], np.broadcast_to(wanted, image[6:].shape), atol=6)
             assert (image[:2] < 6).all() == (name in OF_ARRAYS), "the black bar of the arrays is not at the top"
     present = set(splits["train"].labels.tolist())
@@ -66,7 +67,7 @@ def test_imagenet_class_names_are_those_of_the_split(publisher, tmp_path):
 
 
 @pytest.mark.parametrize("flat", [False, True])
-def test_imagenet_folders_give_the_same_as_archives(flat, publisher, tmp_path, made_tar):
+def test_imagenet_folders_give_the_same_as_archives(flat, publisher, tmp_path):
     made = publisher("imagenet_6")
     from_archives = prepare(made, tmp_path)
     folder = made.folder
@@ -126,7 +127,7 @@ def test_truncated(name, publisher, tmp_path):
     victim = max(made.encoded(), key=lambda file: len(made.encoded()[file]))
     whole = made.encoded()[victim]
     made.encoded = lambda encoded=made.encoded: {**encoded(), victim: whole[: len(whole) * 2 // 3]}
-    assert victim in refused(made, tmp_path, made.write_unsummed())
+    assert victim in refused(made, tmp_path, made.write())
 
 
 @pytest.mark.parametrize("name", OWN + OF_FILES)
@@ -138,7 +139,7 @@ def test_corrupt_image_is_named(name, publisher, tmp_path):
     wanted = {"tiny_imagenet_1": "n00000003_1.JPEG", "tiny_imagenet_2": "val_0.JPEG"}.get(name, ".jpg")
     victim = [n for n in files if n.lower().endswith(wanted.lower())][-1] if name != "imagenet_6" else sorted(files)[5]
     files[victim] = files[victim][:60]
-    message = refused(made, tmp_path, made.write_unsummed())
+    message = refused(made, tmp_path, made.write())
     assert victim.split("/")[-1] in message
     assert "cannot be read" in message
 
@@ -165,7 +166,7 @@ def test_missing_list_is_named(name, missing, publisher, tmp_path):
     for files in made.files.values():
         for inner in [n for n in files if isinstance(files, dict) and n.endswith(missing)]:
             del files[inner]
-    message = refused(made, tmp_path, made.write_unsummed())
+    message = refused(made, tmp_path, made.write())
     assert missing in message or "stanford_cars" in message
 
 
@@ -176,7 +177,7 @@ def test_missing_image_is_named(name, publisher, tmp_path):
     wanted = {"tiny_imagenet_1": "val_1.JPEG", "tiny_imagenet_2": "val_0.JPEG", "imagenet_6": ".JPEG"}.get(name, ".jpg")
     victim = next(n for n in sorted(files) if n.endswith(wanted))
     del files[victim]
-    assert victim.split("/")[-1] in refused(made, tmp_path, made.write_unsummed())
+    assert victim.split("/")[-1] in refused(made, tmp_path, made.write())
 
 
 @pytest.mark.parametrize("name", [*OWN, "aircraft", "vgg_pets", "dtd", "cifar10"])
@@ -185,7 +186,7 @@ def test_escaping_path(name, evil, publisher, tmp_path):
     made = publisher(name)
     archive = archive_of_images(made)
     made.files[archive] = {evil: b"gotcha", **made.files[archive]}
-    message = refused(made, tmp_path, made.write_unsummed())
+    message = refused(made, tmp_path, made.write())
     assert archive in message
     assert evil in message
     assert not list(tmp_path.rglob("*escaped*"))
@@ -196,7 +197,7 @@ def test_bomb(name, publisher, tmp_path):
     made = publisher(name)
     archive = archive_of_images(made)
     made.files[archive] = {"bomb": bytes(80 * 2**20), **made.files[archive]}
-    message = refused(made, tmp_path, made.write_unsummed())
+    message = refused(made, tmp_path, made.write())
     assert archive in message
     assert "unpack" in message
     assert not list(tmp_path.rglob("bomb"))
@@ -215,4 +216,4 @@ def test_image_with_too_many_pixels_is_named(publisher, tmp_path):
     out = io.BytesIO()
     Image.new("1", (20_000, 20_000)).save(out, "PNG")
     files[victim] = out.getvalue()
-    assert "bird_2.jpg" in refused(made, tmp_path, made.write_unsummed())
+    assert "bird_2.jpg" in refused(made, tmp_path, made.write())
