@@ -79,15 +79,15 @@ def run_command(
     """Parse, act, and turn what went wrong into one line and an exit code.
 
     Args:
-        stopped: what to say after Ctrl-C.
+        stopped: what to say after Ctrl-C or SIGTERM.
     """
     arguments = parser.parse_args(argv)
     try:
         return action(arguments) or 0
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         if stopped:
             print(stopped, file=sys.stderr)
-        return 130
+        return int(getattr(interrupt, "exit_code", 130))
     except BrokenPipeError:  # `… | head` has read enough; what is still in the buffer must not fail again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -49,9 +51,39 @@ def connected(address: str | None) -> Iterator[None]:
         hint = "start one with 'ray start --head', or leave out --address"
         raise ValueError(f"no Ray cluster answers at {address!r} ({_first_line(error)}); {hint}") from None
     try:
-        yield
+        with _term_as_interrupt():
+            yield
     finally:
         ray.shutdown()
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which stops a command as Ctrl-C does."""
+
+    exit_code = 128 + signal.SIGTERM
+
+
+@contextmanager
+def _term_as_interrupt() -> Iterator[None]:
+    """In place of Ray's handler, which ends the process where it is, with a stack."""
+    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
+        yield
+        return
+    received: list[int] = []
+
+    def interrupt(signum: int, frame: Any) -> None:
+        received.append(signum)
+        signal.raise_signal(signal.SIGINT)
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if received:
+            raise Terminated from None
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _knock(address: str) -> None:

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -48,12 +45,11 @@ def run_sweep(sweep: Sweep, run: Storage) -> dict[str, TrialRecord]:
         say(f"{left} trials to run" + (f", {len(records)} begun earlier" if records else ""))
         if run.local and sum(node["Alive"] for node in ray.nodes()) > 1:
             say(f"note: this cluster has several nodes; {run} must be on a disk that all of them share")
-        with _stop_on_term() as stopped:
-            build_tuner(sweep, run, waiting, left, records.values()).fit()
+        build_tuner(sweep, run, waiting, left, records.values()).fit()
         records = read_records(run)
         if sum(record.done or record.status == "lost" for record in records.values()) < _expected(sweep):
             say(f"stopped; continue with: python -m rayctsl.tune --resume {run}")
-            raise SystemExit(143) if stopped else KeyboardInterrupt
+            raise KeyboardInterrupt  # Tune has made it a clean stop
     return records
 
 
@@ -228,25 +224,6 @@ def _becomes_ready(bundles: list[dict[str, float]], seconds: float) -> bool:
         return bool(group.wait(timeout_seconds=seconds))
     finally:
         remove_placement_group(group)
-
-
-@contextmanager
-def _stop_on_term() -> Iterator[list[int]]:
-    """Tune stops cleanly on Ctrl-C: let SIGTERM do the same, and remember that it was that."""
-    received: list[int] = []
-
-    def note(signum: int, frame: Any) -> None:
-        received.append(signum)
-        signal.raise_signal(signal.SIGINT)
-
-    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
-        yield received
-        return
-    previous = signal.signal(signal.SIGTERM, note)
-    try:
-        yield received
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def say(text: str) -> None:
