@@ -13,9 +13,9 @@ from rayctsl.config import Config, FinetuneConfig
 from rayctsl.data.library import Dataset, open_dataset
 from rayctsl.learning.finetune import FinetuneResult
 from rayctsl.learning.finetune import finetune as run_finetune
+from rayctsl.learning.problem import Problem
 from rayctsl.learning.run_folder import RunFolder
 from rayctsl.learning.tasks import ImageTask, ModelBuilder, Task
-from rayctsl.learning.training import Problem
 from rayctsl.methods import build_method
 from rayctsl.models import build_model
 from rayctsl.registry import Initialization, open_initialization
@@ -36,7 +36,7 @@ def train(
         tasks: your own datasets (or tasks) by name, in place of the config's.
         address: None starts Ray here, "auto" joins the running cluster.
     """
-    from rayctsl.cluster.loop import run_on_ray
+    from rayctsl.cluster.engine import run_on_ray
 
     own = None
     if tasks is not None:

@@ -1,67 +1,6 @@
-"""`python -m rayctsl.train`: meta-train an initialization."""
+"""`python -m rayctsl.train`; nobody imports this file."""
 
-from __future__ import annotations
-
-import argparse
-from datetime import datetime
-
-from rayctsl.command import OneLineParser, add_config_arguments, overrides_of, run_command
-
-
-def parser() -> argparse.ArgumentParser:
-    parser = OneLineParser(
-        prog="python -m rayctsl.train",
-        description="Meta-train an initialization on Ray. The last line printed is its path.",
-    )
-    add_config_arguments(parser)
-    parser.add_argument(
-        "--run-dir", metavar="DIR", help="a new folder (or URI) for the run; default runs/<method>-<time>"
-    )
-    parser.add_argument("--resume", metavar="DIR", help="continue the run in DIR from its newest snapshot")
-    parser.add_argument(
-        "--resume-if-exists", action="store_true", help="continue the run in --run-dir if it was begun, else begin it"
-    )
-    return parser
-
-
-def main(argv: list[str] | None = None) -> int:
-    return run_command(parser(), argv, train)
-
-
-def train(arguments: argparse.Namespace) -> None:
-    from rayctsl.config import load_config
-    from rayctsl.learning.run_folder import RunFolder
-
-    overrides = overrides_of(arguments)
-    begun = arguments.resume or (arguments.run_dir if arguments.resume_if_exists else None)
-    if arguments.resume and (arguments.config or overrides or arguments.run_dir):
-        raise ValueError("--resume continues a run with its own config: give no other options but --address")
-    if arguments.resume_if_exists and not arguments.run_dir:
-        raise ValueError("--resume-if-exists needs --run-dir")
-    if begun and (arguments.resume or RunFolder.exists(begun)):
-        folder = RunFolder.resume(begun)
-    else:
-        config = load_config(arguments.config, overrides)
-        check_tasks(config)
-        name = f"runs/{config.method.name}-{datetime.now():%Y%m%d-%H%M%S}"
-        folder = RunFolder.create(arguments.run_dir or name, config)
-    from rayctsl.cluster.loop import run_on_ray
-
-    initialization = run_on_ray(folder.config, folder, address=arguments.address)
-    print(f"initialization: {initialization.storage}")
-
-
-def check_tasks(config: object) -> None:
-    """Refuse a run whose datasets or model cannot be had, before anything is written or started."""
-    from rayctsl.config import Config
-    from rayctsl.data.library import open_dataset
-    from rayctsl.models import build_model
-
-    assert isinstance(config, Config)
-    for name in config.data.tasks:
-        open_dataset(name, config.data.root)
-    build_model(config.model.name, 2, seed=config.seed, **config.model.model_dump(exclude={"name", "weights"}))
-
+from rayctsl.commands.train import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

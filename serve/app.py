@@ -9,9 +9,9 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
-from serve import hub, problems
+from serve import problems
 from serve.middleware import BodyLimit, Guard, Observe
-from serve.routes import datasets, events, finetune, health, initializations, page, predict
+from serve.routes import datasets, events, finetune, health, hub, initializations, page, predict
 from serve.service import Service
 from serve.settings import Settings
 

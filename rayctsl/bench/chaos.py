@@ -87,7 +87,7 @@ def compare(killer: Killer, num_learners: int, steps: int, transport: str, folde
 
 def _problem(num_learners: int, steps: int, transport: str, cpus: int, slow_seconds: float) -> Any:
     from rayctsl.config import build_config
-    from rayctsl.learning.training import Problem
+    from rayctsl.learning.problem import Problem
 
     tasks = {f"task-{n}": NoisyTask(f"task-{n}", slow_seconds) for n in range(num_learners + 1)}
     topology = {"workers": num_learners, "cpus_per_learner": cpus, "transport": transport, "max_failures": 1000}
@@ -98,9 +98,10 @@ def _problem(num_learners: int, steps: int, transport: str, cpus: int, slow_seco
 
 
 def _train(problem: Any, base: str, killer: Killer | None) -> dict[str, Any]:
-    from rayctsl.cluster.loop import RayEngine
+    from rayctsl.cluster.engine import RayEngine
+    from rayctsl.learning.engine import EngineFault
+    from rayctsl.learning.run import Run
     from rayctsl.learning.run_folder import RunFolder
-    from rayctsl.learning.training import EngineFault, Run
 
     # Equal costs make the packing a function of the config, so both runs add up in the same order.
     engine = RayEngine(problem, measure_costs=False)

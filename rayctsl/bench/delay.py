@@ -50,8 +50,8 @@ def slow_engine(engine: Any, seconds: float) -> None:
 
 def hidden_share(rounds: int, workload: Workload = WORKLOADS["demo"], steps: int = 15) -> dict[str, Any]:
     """The share of the added time that late shifts hide, median over rounds."""
-    from rayctsl.cluster.loop import RayEngine
-    from rayctsl.learning.training import Problem
+    from rayctsl.cluster.engine import RayEngine
+    from rayctsl.learning.problem import Problem
 
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         root = Path(folder)

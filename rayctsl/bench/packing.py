@@ -22,9 +22,9 @@ from rayctsl.cluster.packing import pack, utilisation
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Utilisation by the engine's packing and by the best, for every number of learners, and their ratio."""
-    from rayctsl.cluster.loop import RayEngine
+    from rayctsl.cluster.engine import RayEngine
     from rayctsl.cluster.resources import connected
-    from rayctsl.learning.training import Problem
+    from rayctsl.learning.problem import Problem
 
     workload = scaled(WORKLOADS[arguments.model], arguments.sizes, arguments.batch_size)
     with tempfile.TemporaryDirectory() as folder, connected("local"):

@@ -73,9 +73,9 @@ class PackedRun:
     """A run on Ray with a packing of one's own."""
 
     def __init__(self, workload: Workload, root: Path, places: tuple[tuple[int, ...], ...]):
-        from rayctsl.cluster.loop import RayEngine
+        from rayctsl.cluster.engine import RayEngine
         from rayctsl.cluster.packing import Packing
-        from rayctsl.learning.training import Problem
+        from rayctsl.learning.problem import Problem
 
         topology = {"workers": len(places), "cpus_per_learner": 0.2}
         self.packing = [[workload.names[place] for place in hosted] for hosted in places]

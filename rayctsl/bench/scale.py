@@ -68,8 +68,8 @@ class SleepingRun:
     """One engine with T sleeping tasks on W learners."""
 
     def __init__(self, tasks: int, workers: int, seconds: float, size: int):
-        from rayctsl.cluster.loop import RayEngine
-        from rayctsl.learning.training import Problem
+        from rayctsl.cluster.engine import RayEngine
+        from rayctsl.learning.problem import Problem
 
         self.tasks, self.workers, self.step = tasks, workers, 0
         own = {f"task-{number}": SleepingTask(f"task-{number}", seconds, size) for number in range(tasks)}

@@ -72,10 +72,11 @@ class Ours:
     """A run on Ray that is advanced on demand."""
 
     def __init__(self, config: Config, folder: str):
-        from rayctsl.cluster.loop import RayEngine
-        from rayctsl.learning.progress import Progress
+        from rayctsl.cluster.engine import RayEngine
+        from rayctsl.learning.problem import Problem
+        from rayctsl.learning.run import Run
         from rayctsl.learning.run_folder import RunFolder
-        from rayctsl.learning.training import Problem, Run
+        from rayctsl.progress import Progress
 
         problem = Problem.of(config)
         self.engine = RayEngine(problem)

@@ -22,8 +22,8 @@ from rayctsl.cluster.transport import AcrossNodes, Mailbox, NodeExchange, Travel
 from rayctsl.learning.group import TaskGroup
 from rayctsl.learning.loop import keep_here, run_steps
 from rayctsl.learning.meta_learner import MetaLearner as Meta
+from rayctsl.learning.problem import Problem
 from rayctsl.learning.task_learner import TaskLearner as Learner
-from rayctsl.learning.training import Problem
 from rayctsl.methods import build_method
 
 MEASURED_ROUNDS, MEASURED_SECONDS = 2, 0.1  # before tasks are packed: at least so many steps of each, so long

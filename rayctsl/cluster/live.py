@@ -6,7 +6,7 @@ import math
 
 from ray.util.metrics import Gauge
 
-from rayctsl.learning.training import Chunk
+from rayctsl.learning.engine import Chunk
 
 
 class LiveView:

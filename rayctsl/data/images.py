@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from rayctsl.data.progress import Progress
+from rayctsl.byte_progress import Progress
 from rayctsl.data.raw import Picture
 
 CHUNK = 64  # pictures handed to a process at once

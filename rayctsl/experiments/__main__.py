@@ -1,37 +1,6 @@
-"""The command `python -m rayctsl.experiments`: the paper's figures and tables, one subcommand each.
+"""`python -m rayctsl.experiments`; nobody imports this file."""
 
-An experiment is a module with HELP and `add_arguments(parser)`, which sets the parser's default `run`, a function of
-the parsed options. It imports what is heavy inside that function, so that --help is instant.
-"""
-
-from __future__ import annotations
-
-import argparse
-
-from rayctsl.command import OneLineParser, run_command
-from rayctsl.experiments import ablation_command, error_command, image_command, imagenet_command, synthetic_command
-
-EXPERIMENTS = {
-    "synthetic": synthetic_command,
-    "error": error_command,
-    "image": image_command,
-    "ablation": ablation_command,
-    "imagenet": imagenet_command,
-}
-
-
-def parser() -> argparse.ArgumentParser:
-    parser = OneLineParser(prog="python -m rayctsl.experiments", description="The paper's figures and tables.")
-    commands = parser.add_subparsers(required=True, metavar="EXPERIMENT")
-    for name, experiment in EXPERIMENTS.items():
-        experiment.add_arguments(commands.add_parser(name, help=experiment.HELP, description=experiment.HELP))
-    return parser
-
-
-def main(argv: list[str] | None = None) -> int:
-    stopped = "stopped; the same command goes on with what is missing"
-    return run_command(parser(), argv, lambda options: options.run(options), stopped)
-
+from rayctsl.commands.experiments import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

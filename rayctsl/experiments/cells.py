@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rayctsl.experiments.output import Output
-from rayctsl.learning.progress import Progress
+from rayctsl.progress import Progress
 
 Compute = Callable[[dict[str, Any]], Any]  # a cell's arguments -> its result; importable, both sides JSON
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from rayctsl.futures import finished
 from rayctsl.learning.group import NonFiniteLoss, TaskGroup
 from rayctsl.learning.meta_learner import MetaLearner
 from rayctsl.methods import Method, Step
@@ -22,9 +23,7 @@ Exchange = Callable[[Tensor], "Future[Tensor]"]  # this process's sum -> (later)
 
 def keep_here(total: Tensor) -> Future[Tensor]:
     """The exchange of a single process."""
-    arrived: Future[Tensor] = Future()
-    arrived.set_result(total)
-    return arrived
+    return finished(total)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from rayctsl.finetune_job import RESULT
+from rayctsl.jobs.job import RESULT
 from serve.bench.instance import DATASET, Instance, make_dataset, make_initialization
 from serve.jobs.store import TERMINAL, JobStore
 from serve.jobs.tables import open_database

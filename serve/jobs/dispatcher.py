@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Callable
 
-from rayctsl.finetune_job import CANCEL, PROGRESS, RESULT, SPEC, attempt_folder, read_json
+from rayctsl.jobs.job import CANCEL, PROGRESS, RESULT, SPEC, attempt_folder, read_json
 from rayctsl.storage import Storage
 from serve.jobs.leader import Leadership
 from serve.jobs.pool import WorkerPool

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from rayctsl.finetune_job import read_json
-from rayctsl.finetune_worker import ALIVE, ASSIGNMENT, BEAT_SECONDS
+from rayctsl.jobs.job import read_json
+from rayctsl.jobs.worker import ALIVE, ASSIGNMENT, BEAT_SECONDS
 from rayctsl.registry import storage_root
 from rayctsl.storage import Storage
 from serve.jobs.store import JobStore, Slot
@@ -152,7 +152,7 @@ class WorkerPool:
     async def _submit(self, name: str) -> None:
         settings = self.settings
         # Only what the operator chose goes into the command; what users ask for travels in the job's spec file.
-        words = [self._python(), "-m", "rayctsl.finetune_worker", "--storage", storage_root(settings.storage)]
+        words = [self._python(), "-m", "rayctsl.jobs.worker", "--storage", storage_root(settings.storage)]
         words += ["--worker", name, "--idle-seconds", f"{settings.worker_idle_seconds:g}"]
         words += ["--checkpoint-seconds", f"{settings.checkpoint_seconds:g}"]
         words += [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rayctsl.finetune_job import read_events
+from rayctsl.jobs.job import read_events
 from rayctsl.storage import Storage
 from serve.jobs.store import Job
 

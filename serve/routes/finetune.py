@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from rayctsl.config import FinetuneConfig
 from rayctsl.data.library import data_root
-from rayctsl.finetune_job import MODEL, attempt_folder
+from rayctsl.jobs.job import MODEL, attempt_folder
 from rayctsl.storage import Storage
 from serve.files import FileAnswer
 from serve.jobs.store import Job, KeyReusedError, QueueFullError

@@ -103,7 +103,7 @@ def _model(service: Service, job: Job) -> Any:
     """The job's model, from memory when it was used lately."""
     import hashlib
 
-    from rayctsl.finetuned import Finetuned
+    from rayctsl.jobs.model import Finetuned
 
     assert job.result is not None
     checksum = job.result["weights"]["sha256"]

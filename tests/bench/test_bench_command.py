@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from rayctsl.bench.__main__ import main
 from rayctsl.bench.delay import SlowExchange, hidden_share
 from rayctsl.bench.plan_check import RING_WORK, check_rings
 from rayctsl.bench.transport import SIZES
 from rayctsl.bench.workload import Workload
+from rayctsl.commands.bench import main
 
 TINY = Workload("resnet8", 2, 4, (8, 8), (3, 4))
 

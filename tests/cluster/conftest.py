@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from rayctsl.config import Config, build_config
+from rayctsl.learning.problem import Problem
 from rayctsl.learning.run_folder import RunFolder
-from rayctsl.learning.training import Problem
 
 
 class TinyTask:

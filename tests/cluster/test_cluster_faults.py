@@ -13,9 +13,10 @@ from ray.exceptions import RayError
 from ray.util.placement_group import placement_group_table
 from ray.util.state import list_actors
 
-from rayctsl.cluster.loop import RayEngine
+from rayctsl.cluster.engine import RayEngine
+from rayctsl.learning.engine import EngineFault
 from rayctsl.learning.group import NonFiniteLoss
-from rayctsl.learning.training import EngineFault, run_local, train_with
+from rayctsl.learning.run import run_local, train_with
 
 pytestmark = pytest.mark.ray
 

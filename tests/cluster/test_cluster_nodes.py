@@ -7,8 +7,8 @@ import ray
 import torch
 
 from rayctsl.bench.chaos import Killer, compare
-from rayctsl.cluster.loop import RayEngine
-from rayctsl.learning.training import LocalEngine
+from rayctsl.cluster.engine import RayEngine
+from rayctsl.learning.engine import LocalEngine
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rayctsl.data.__main__ import main
+from rayctsl.commands.data import main
 from rayctsl.data.catalog import CATALOG
 from rayctsl.data.sources import download
 
@@ -138,7 +138,7 @@ def test_prepare_does_not_overwrite_an_import(root, pack, capsys):
 
 def test_help_is_instant():
     """No numpy, no torch, no image library is loaded to print the help."""
-    code = "import sys, rayctsl.data.__main__ as m; m.build_parser().format_help(); "
+    code = "import sys, rayctsl.commands.data as m; m.build_parser().format_help(); "
     code += "print([n for n in ('numpy', 'torch', 'PIL', 'pyarrow', 'ray') if n in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout == "[]\n"

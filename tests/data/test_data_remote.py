@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from rayctsl.data.__main__ import main
+from rayctsl.commands.data import main
 from rayctsl.data.library import open_dataset
 from rayctsl.data.roots import RemoteRoot, never, open_root
 from rayctsl.data.store import SplitInfo, write_split

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rayctsl.commands.experiments import main
+from rayctsl.commands.experiments.synthetic import FIGURE_NAMES
 from rayctsl.config import load_config
-from rayctsl.experiments.__main__ import main
-from rayctsl.experiments.surfaces import Environment
-from rayctsl.experiments.synthetic import meta_train, synthetic_config
-from rayctsl.experiments.synthetic_command import FIGURE_NAMES
+from rayctsl.experiments.synthetic.run import meta_train, synthetic_config
+from rayctsl.experiments.synthetic.surfaces import Environment
 
 RUN = ["synthetic", "run", "--method", "shifting", "--start", "-5", "5"]
 
@@ -44,7 +44,7 @@ def test_help_is_instant() -> None:
     assert done.returncode == 0
     assert "--draws" in done.stdout
     heavy = "bool({'torch', 'ray', 'matplotlib', 'numpy'} & set(sys.modules))"
-    probe = f"import sys, rayctsl.experiments.__main__ as m; m.parser(); sys.exit({heavy})"
+    probe = f"import sys, rayctsl.commands.experiments as m; m.parser(); sys.exit({heavy})"
     assert subprocess.run([sys.executable, "-c", probe]).returncode == 0
     assert time.perf_counter() - started < 20
 
@@ -152,7 +152,7 @@ def test_figures_are_kept_and_belong_to_one_environment(tmp_path: Path, capsys: 
 
 
 def test_figure_names_of_the_command_are_all_there_is() -> None:
-    from rayctsl.experiments.synthetic_figures import FIGURES
+    from rayctsl.experiments.synthetic.figures import FIGURES
 
     assert tuple(FIGURES) == FIGURE_NAMES
 

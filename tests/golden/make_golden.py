@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from rayctsl.config import build_config
-from rayctsl.learning.training import LocalEngine, Problem
+from rayctsl.learning.engine import LocalEngine
+from rayctsl.learning.problem import Problem
 from rayctsl.methods import METHODS
 
 FILE = Path(__file__).with_name("methods.json")

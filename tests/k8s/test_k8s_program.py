@@ -27,8 +27,8 @@ FOREIGN_VARIABLES = {
 
 def parse(words: list[str]) -> Any:
     """The program's own parser on a command line, or SystemExit."""
-    import rayctsl.train
-    import rayctsl.tune
+    import rayctsl.commands.train
+    import rayctsl.commands.tune
     import serve.__main__
 
     parsers = {
@@ -82,9 +82,9 @@ def test_config_maps_are_the_config_files(objects: list[Object], manifests: Modu
 
 
 def test_runs_start_from_configs_that_load(objects: list[Object], manifests: ModuleType, tmp_path: Path) -> None:
-    from rayctsl.cluster.sweep_config import load_sweep
     from rayctsl.command import overrides_of
     from rayctsl.config import load_config
+    from rayctsl.sweeps.config import load_sweep
 
     worker = next(pod for pod in manifests.pods_of(objects) if pod.where == "RayCluster/rayctsl cpu")
     for name, text in mounted_configs(worker, objects, manifests).items():

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from rayctsl.commands.finetune import main
 from rayctsl.config import FinetuneConfig
 from rayctsl.data.library import Dataset
 from rayctsl.data.store import SplitInfo, open_split, write_split
-from rayctsl.finetune import main
 from rayctsl.learning.finetune import Finetuner, finetune, subsample
 from rayctsl.models import build_model
 from rayctsl.statistics import mean_and_interval

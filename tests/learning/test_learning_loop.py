@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from rayctsl.config import build_config
-from rayctsl.experiments.surfaces import Environment
-from rayctsl.learning.training import LocalEngine, Problem
+from rayctsl.experiments.synthetic.surfaces import Environment
+from rayctsl.learning.engine import LocalEngine
+from rayctsl.learning.problem import Problem
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "surfaces.json").read_text())
 

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from rayctsl.config import build_config
+from rayctsl.learning.engine import LocalEngine
+from rayctsl.learning.problem import Problem
 from rayctsl.learning.processor import advertises_bf16, keep_freed_memory, probe_fails, why_not_bf16
 from rayctsl.learning.task_learner import TaskLearner
-from rayctsl.learning.training import LocalEngine, Problem
 
 FAULTS = """
 import resource, sys, torch

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from rayctsl.config import build_config
+from rayctsl.learning.engine import LocalEngine
+from rayctsl.learning.problem import Problem
 from rayctsl.learning.tasks import Task
-from rayctsl.learning.training import LocalEngine, Problem
 
 
 class Point(nn.Module):

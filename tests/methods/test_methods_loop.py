@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from rayctsl.learning.engine import LocalEngine
 from rayctsl.learning.group import NonFiniteLoss, TaskGroup
 from rayctsl.learning.loop import run_steps
 from rayctsl.learning.meta_learner import MetaLearner
-from rayctsl.learning.training import LocalEngine
 from rayctsl.methods import METHODS, build_method
 
 TRAINED = [name for name, method in METHODS.items() if method.trains]

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from rayctsl.flat import FlatModule
-from rayctsl.learning.training import LocalEngine
+from rayctsl.learning.engine import LocalEngine
 from rayctsl.methods import METHODS
 from rayctsl.models import build_model, find_head
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from rayctsl.config import METHOD_CONFIGS
+from rayctsl.learning.engine import LocalEngine
 from rayctsl.learning.snapshot import RunState, read_snapshot, write_snapshot
-from rayctsl.learning.training import LocalEngine
 from rayctsl.methods import METHODS, Step
 from rayctsl.storage import Storage
 

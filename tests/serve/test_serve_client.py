@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rayctsl.client import Client
-from rayctsl.client_command import main
+from rayctsl.commands.client import main
 from serve.bench.instance import Instance
 
 pytestmark = pytest.mark.ray

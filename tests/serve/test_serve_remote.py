@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rayctsl.finetune_job import run_job
+from rayctsl.jobs.job import run_job
 from rayctsl.registry import PHI
 from rayctsl.storage import Storage
 from serve.bench.instance import make_dataset, make_initialization

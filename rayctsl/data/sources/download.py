@@ -13,8 +13,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from rayctsl.byte_progress import Progress
 from rayctsl.data.entries import Entry, RemoteFile
-from rayctsl.data.progress import Progress
 from rayctsl.data.roots import locked
 
 BLOCK = 2**20

@@ -1,0 +1,79 @@
+"""`python -m rayctsl.finetune`: meta-test an initialization on a target dataset."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from rayctsl.command import OneLineParser, run_command
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(
+        prog="python -m rayctsl.finetune",
+        description="Fine-tune an initialization on a dataset with the paper's meta-test recipe: accuracy per seed, "
+        "mean and 95 % interval.",
+    )
+    parser.add_argument(
+        "--init", required=True, metavar="PATH|ID|none", help="a folder, an id, or none: random weights"
+    )
+    parser.add_argument("--dataset", required=True, metavar="NAME", help="the target dataset")
+    parser.add_argument("--steps", type=int, metavar="K", help="training steps (1000)")
+    parser.add_argument("--train-size", type=int, metavar="N", help="use N training images (all)")
+    parser.add_argument("--seeds", type=int, metavar="N", help="independent runs (5)")
+    parser.add_argument("--alpha", type=float, metavar="A", help="starting learning rate (0.1)")
+    parser.add_argument("--batch-size", type=int, metavar="B", help="images per step (128)")
+    parser.add_argument("--config", metavar="F.yaml", help="take the model and the finetune section of this config")
+    parser.add_argument("--data-root", metavar="DIR", help="where prepared datasets are, a path or URI")
+    parser.add_argument("--storage", metavar="DIR", help="where initializations are found by id")
+    parser.add_argument("--out", metavar="FILE.json", help="write the result, with the accuracy curves, to this file")
+    parser.add_argument("--plot", metavar="FILE.png", help="draw the accuracy curves")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    return run_command(parser(), argv, finetune)
+
+
+def finetune(arguments: argparse.Namespace) -> None:
+    from rayctsl.config import load_config
+
+    flags = {name: getattr(arguments, name) for name in ("steps", "train_size", "seeds", "alpha", "batch_size")}
+    overrides = {f"finetune.{name}": value for name, value in flags.items() if value is not None}
+    config = load_config(arguments.config, overrides)
+    for path in (arguments.out, arguments.plot):
+        if path and not Path(path).resolve().parent.is_dir():
+            raise ValueError(f"the folder of {path} does not exist")
+
+    from rayctsl import api
+    from rayctsl.learning.finetune import CurvePoint
+    from rayctsl.progress import Progress
+
+    progress = Progress(config.finetune.steps * config.finetune.seeds, f"finetune {arguments.dataset}")
+    reached: dict[int, int] = {}
+
+    def show(seed: int, point: CurvePoint) -> None:
+        progress.advance(point.step - reached.get(seed, 0), f"seed {seed}: {100 * point.accuracy:.1f} %")
+        reached[seed] = point.step
+
+    result = api.finetune(
+        None if arguments.init == "none" else arguments.init,
+        arguments.dataset,
+        config=config.finetune,
+        model_options=config.model.model_dump(exclude={"weights"}),
+        data_root=arguments.data_root or config.data.root,
+        storage=arguments.storage,
+        on_point=show,
+    )
+    progress.close()
+    if arguments.out:
+        Path(arguments.out).write_text(json.dumps(result.to_json(), indent=1))
+    if arguments.plot:
+        from rayctsl.plots import plot_finetune
+
+        plot_finetune(result, arguments.plot)
+    for seed, accuracy in enumerate(result.accuracies):
+        print(f"seed {seed}: {accuracy:.2f} %")
+    interval = f" ± {result.interval:.2f}" if len(result.accuracies) > 1 else ""
+    print(f"{result.dataset} from {result.initialization}, {result.steps} steps: {result.mean:.2f}{interval} %")

@@ -1,0 +1,64 @@
+"""The picture of the approximation error (Figure 3 of the paper)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rayctsl.plots import ACCENT, INK, QUIET, plt
+
+if TYPE_CHECKING:
+    from rayctsl.experiments.error.report import Sweep
+
+COLOURS = {
+    "relu": ACCENT,
+    "softplus": "#1d6fa3",
+    "relu, one direction": "#e9a03b",
+    "softplus, one direction": "#6c5b7b",
+}
+LABELS = {"relu": "ReLU", "softplus": "Softplus"}
+SYMBOLS = {"alpha": "inner learning rate alpha", "beta": "meta learning rate beta", "k": "trajectory length k"}
+
+
+def draw_errors(summary: dict[str, Any], sweep: Sweep) -> Any:
+    """log10 of the error's norm against alpha, beta and k, with 95 % intervals and the fitted powers."""
+    figure, grid = plt.subplots(1, 3, figsize=(11.5, 4.3), layout="constrained", sharey=True)
+    middle = {"alpha": f"alpha = {sweep.alpha:g}", "beta": f"beta = {sweep.beta:g}", "k": f"k = {sweep.length}"}
+    for axes, axis in zip(grid, ("alpha", "beta", "k"), strict=True):
+        for label in COLOURS:
+            points = [p for p in summary["log10_error"] if p["series"] == label and p["axis"] == axis]
+            if len(points) > 1 or (points and "," not in label):  # the control varies k alone
+                _series(axes, points, axis, label, summary["exponents"].get(f"{label}: {axis}"))
+        axes.set_xscale("log")
+        axes.set_xlabel(SYMBOLS[axis])
+        axes.set_title(", ".join(text for key, text in middle.items() if key != axis), color=INK, fontsize=10)
+        axes.legend(frameon=False, fontsize=8, loc="best")
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    _reference(grid[2], summary)
+    grid[0].set_ylabel("log10 of the error's norm")
+    return figure
+
+
+def _series(
+    axes: Any, points: list[dict[str, Any]], axis: str, label: str, exponent: tuple[float, float] | None
+) -> None:
+    at = np.array([point[axis] for point in points], float)
+    means = np.array([point["mean"] for point in points])
+    halves = np.nan_to_num([point["interval"] for point in points])
+    name, _, rest = label.partition(", ")
+    shown = f"{LABELS[name]}, {rest}" if rest else LABELS[name]
+    if exponent:
+        shown += f": ~ {axis}^{exponent[0]:.2f}"
+    style = {"linestyle": "--", "marker": "s"} if rest else {"linestyle": "-", "marker": "o"}
+    axes.errorbar(at, means, halves, color=COLOURS[label], markersize=4, capsize=3, label=shown, **style)
+
+
+def _reference(axes: Any, summary: dict[str, Any]) -> None:
+    """A grey line with the bound's k^2, to compare slopes by eye."""
+    points = [point for point in summary["log10_error"] if point["axis"] == "k"]
+    ends = np.array([min(point["k"] for point in points), max(point["k"] for point in points)], float)
+    lowest = min(point["mean"] for point in points)
+    axes.plot(ends, lowest - 0.3 + 2 * np.log10(ends / ends[0]), color=QUIET, linestyle=":", label="slope of k^2")
+    axes.legend(frameon=False, fontsize=8, loc="best")

@@ -1,0 +1,157 @@
+"""The cells of an image experiment, stage by stage: tune, train, test.
+
+A later stage's cells name what they need of the earlier ones (the chosen step size, the checksum of phi), so a change
+anywhere makes exactly what depends on it be computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rayctsl.experiments.cells import Cell
+from rayctsl.experiments.image.suite import Suite
+
+Results = Mapping[str, Any]  # finished cells' results by name
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training: a method, K and a seed. Example: Training("shifting", 100, 0), cell train-shifting-k100-seed0"""
+
+    method: str
+    inner_steps: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"train-{self.method}-k{self.inner_steps}-seed{self.seed}"
+
+
+def method_of(cell: str) -> str:
+    """The method of a cell, from its name."""
+    return cell.split("-")[1] if cell.count("-") > 1 else ""
+
+
+def tune_cells(suite: Suite, root: str) -> list[Cell]:
+    """Every method with every candidate of its search; a method with one candidate has nothing to search."""
+    cells, tune = [], suite.tune
+    validation = {**tune.validation.model_dump(mode="json"), "gpus": suite.gpus}
+    for method in suite.methods:
+        candidates = suite.candidates(method)
+        for candidate in candidates if len(candidates) > 1 and method not in suite.ablations else ():
+            config = suite.config(method, candidate, trajectories=tune.trajectories, seed=tune.seed, root=root)
+            arguments = {"config": config.model_dump(mode="json"), "validation": validation, "seed": tune.seed}
+            cells.append(Cell(f"tune-{method}-{label(candidate)}", {**arguments, "gpus": suite.gpus}))
+    return cells
+
+
+def label(candidate: Mapping[str, Any]) -> str:
+    """A candidate in a file's name. Example: alpha0.05-beta0.1"""
+    return "-".join(f"{key}{value}".replace("/", "_") for key, value in candidate.items())
+
+
+def choose(suite: Suite, tuned: Results) -> dict[str, dict[str, Any]]:
+    """Every method's best candidate by accuracy on the held-out images of the meta-training tasks."""
+    chosen = {}
+    for method in suite.methods:
+        candidates = suite.candidates(method)
+        searched = suite.ablations.get(method, method)
+        scores = {number: score(tuned, searched, candidate) for number, candidate in enumerate(candidates)}
+        if len(candidates) > 1 and max(scores.values()) < 0:
+            raise ValueError(f"every candidate of {method} diverged; give the suite smaller step sizes")
+        chosen[method] = candidates[max(scores, key=scores.__getitem__)]
+    return chosen
+
+
+def score(tuned: Results, method: str, candidate: Mapping[str, Any]) -> float:
+    """Validation accuracy in percent; -1 for a trial that diverged."""
+    result = tuned.get(f"tune-{method}-{label(candidate)}", {})
+    return -1.0 if result.get("accuracy") is None else float(result["accuracy"])
+
+
+def trainings(suite: Suite) -> list[Training]:
+    """All trainings: every method and seed at the base's K, then the other values of K."""
+    main = [Training(method, suite.inner_steps, seed) for method in suite.methods for seed in range(suite.seeds)]
+    lengths = suite.lengths
+    others = [
+        Training(method, length, seed)
+        for length in lengths.inner_steps
+        for method in lengths.methods
+        if method in suite.methods and length != suite.inner_steps
+        for seed in range(lengths.seeds)
+    ]
+    return main + others
+
+
+def train_cells(suite: Suite, chosen: Mapping[str, dict[str, Any]], root: str) -> list[Cell]:
+    cells = []
+    for training in trainings(suite):
+        method, length = training.method, training.inner_steps
+        config = suite.config(method, chosen[method], inner_steps=length, seed=training.seed, root=root)
+        checkpoints = suite.checkpoint_steps(method) if length == suite.inner_steps else []
+        arguments = {"config": config.model_dump(mode="json"), "checkpoints": checkpoints, "gpus": suite.gpus}
+        cells.append(Cell(training.name, {**arguments, "run": f"runs/{training.name.removeprefix('train-')}"}))
+    return cells
+
+
+def test_cells(suite: Suite, trained: Results, root: str) -> list[Cell]:
+    """Fine-tunings of every phi on every target: the last of each training, and the checkpoints of some."""
+    cells = []
+    finetune = suite.config(next(iter(suite.methods)), {}).finetune
+    for training in trainings(suite):
+        result = trained[training.name]
+        for point in result["points"]:
+            last = is_final(result, point)
+            if not last and training.seed >= suite.checkpoint_seeds:
+                continue
+            extra = suite.sizes if last and training.inner_steps == suite.inner_steps else ()
+            for size in dict.fromkeys((finetune.train_size, *extra)):
+                recipe = finetune.model_copy(update={"train_size": size}).model_dump(mode="json")
+                for target in suite.targets:
+                    for repeat in range(finetune.seeds):
+                        cells.append(_test_cell(suite, training, point, target, repeat, recipe, root))
+    return cells
+
+
+def is_final(result: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
+    """Whether a kept phi is the end of its training; one that diverged has none."""
+    return not result.get("diverged") and point is result["points"][-1]
+
+
+def _test_cell(
+    suite: Suite, training: Training, point: Mapping[str, Any], target: str, repeat: int, recipe: dict, root: str
+) -> Cell:
+    # The number of a fine-tuning decides its head, batches and images: the same for every method.
+    seed, size = training.seed * recipe["seeds"] + repeat, recipe["train_size"]
+    name = training.name.replace("train-", "test-", 1) + f"-at{point['step']}-{target}-{seed}"
+    arguments = {"initialization": point["path"], "sha256": point["sha256"], "target": target, "seed": seed}
+    arguments |= {"finetune": recipe, "root": root, "gpus": suite.gpus}
+    return Cell(name + (f"-n{size}" if size else ""), arguments)
+
+
+def result_rows(suite: Suite, trained: Results, tested: Results, root: str) -> list[dict[str, Any]]:
+    """One row for every fine-tuning: what was tested, how many inner steps it had cost, and its accuracy."""
+    rows = []
+    by_path = {
+        point["path"]: (training, point) for training in trainings(suite) for point in trained[training.name]["points"]
+    }
+    for cell in test_cells(suite, trained, root):
+        if cell.name not in tested:
+            continue
+        training, point = by_path[cell.arguments["initialization"]]
+        rows.append(
+            {
+                "method": training.method,
+                "inner_steps": training.inner_steps,
+                "seed": training.seed,
+                "spent": point["spent"]["inner"],
+                "final": is_final(trained[training.name], point),
+                "target": cell.arguments["target"],
+                "train_size": cell.arguments["finetune"]["train_size"] or 0,
+                "test_seed": cell.arguments["seed"],
+                "accuracy": tested[cell.name],
+            }
+        )
+    return rows

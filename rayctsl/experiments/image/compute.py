@@ -1,0 +1,137 @@
+"""What a cell of an image experiment computes, in one process: a trial, a training, a fine-tuning."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from rayctsl.config import Config, FinetuneConfig, build_config, dump_config
+from rayctsl.data.library import open_dataset
+from rayctsl.learning.engine import LocalEngine
+from rayctsl.learning.finetune import Finetuner
+from rayctsl.learning.group import NonFiniteLoss
+from rayctsl.learning.problem import Problem
+from rayctsl.learning.run import Run
+from rayctsl.learning.run_folder import CONFIG, RunFolder
+from rayctsl.learning.task_learner import COUNTED
+from rayctsl.models import build_model
+from rayctsl.progress import Progress
+from rayctsl.registry import Initialization, open_initialization, save_initialization
+from rayctsl.storage import Storage
+from rayctsl.sweeps.config import Sweep
+
+
+def tune(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Train with a candidate and score phi on images of the meta-training tasks that it did not see."""
+    from rayctsl.learning.validation import training_problem, validate
+
+    config = build_config(arguments["config"])
+    search = {"method.beta": {"grid": [config.method.beta]}}
+    sweep = Sweep.model_validate({"search": search, "validation": arguments["validation"], "seed": arguments["seed"]})
+    device = prepare_device(arguments)
+    engine = LocalEngine(_on_device(training_problem(config, sweep), device))
+    try:
+        engine.run(0, config.total_steps)
+    except NonFiniteLoss as error:
+        return {"accuracy": None, "diverged": str(error)}
+    phi = {name: value.cpu() for name, value in engine.name_phi(engine.meta.phi).items()}
+    return {"accuracy": validate(phi, config, sweep), "spent": _spent(engine)}
+
+
+def train(arguments: dict[str, Any], out: str) -> dict[str, Any]:
+    """Meta-train, keeping phi at the checkpoints and at the end; goes on from snapshots of an earlier attempt.
+
+    Returns the loss averaged over tasks and over every K steps, and a point for every phi that was kept.
+    """
+    config, storage = build_config(arguments["config"]), Storage(out).inside(arguments["run"])
+    problem = _on_device(Problem.of(config), prepare_device(arguments))
+    engine = LocalEngine(problem)
+    run = Run(engine, problem, _open_run(storage, config))
+    run.progress = Progress(run.total, config.method.name, stream=io.StringIO())
+    diverged = None
+    try:
+        run.begin()
+        while run.step < run.total:
+            run.advance()
+            if run.step in arguments["checkpoints"]:
+                phi = engine.name_phi(engine.meta.phi)
+                place = storage.inside(f"checkpoint-{run.step}")
+                save_initialization(place, phi, config, spent=_spent(engine), metrics={})
+        run.finish(stopped_by=0)
+    except NonFiniteLoss as error:
+        diverged = str(error)
+        run.writer.close()
+    finally:
+        run.close()
+    points = [
+        _point(open_initialization(str(storage.inside(f"checkpoint-{step}"))), arguments, f"checkpoint-{step}", step)
+        for step in arguments["checkpoints"]
+        if storage.exists(f"checkpoint-{step}/card.json") and step <= run.step
+    ]
+    if diverged is None:
+        points.append(_point(open_initialization(str(storage)), arguments, "initialization", run.total))
+    storage.delete_folder("checkpoints")  # to compute a finished cell again means from the beginning
+    return {"points": points, "losses": _losses(run), "diverged": diverged}
+
+
+def test(arguments: dict[str, Any], out: str) -> float:
+    """Fine-tune a kept phi on a target; accuracy on the target's test images in percent."""
+    initialization = open_initialization(str(Storage(out).inside(arguments["initialization"])))
+    if initialization.card["sha256"] != arguments["sha256"]:
+        raise ValueError(f"{initialization.storage} is not what the training left; delete its cell to train again")
+    device = prepare_device(arguments)
+    dataset = open_dataset(arguments["target"], arguments["root"])
+    options = {**initialization.card["model"], "weights": None}
+    module = build_model(options.pop("name"), dataset.num_classes, seed=arguments["seed"], **options)
+    recipe = FinetuneConfig.model_validate(arguments["finetune"])
+    recipe = recipe.model_copy(update={"evaluate_every": recipe.steps})
+    tuner = Finetuner(module, dataset, recipe, seed=arguments["seed"], phi=initialization.phi(), device=device)
+    tuner.run()
+    return 100 * tuner.curve[-1].accuracy
+
+
+def prepare_device(arguments: dict[str, Any]) -> str:
+    """Where a cell computes: on its GPU if it has reserved one, else on one CPU thread."""
+    torch.set_num_threads(1)
+    return "cuda" if arguments["gpus"] and torch.cuda.is_available() else "cpu"
+
+
+def _on_device(problem: Problem, device: str) -> Problem:
+    build_task = problem.build_task
+    return replace(problem, build_task=lambda name, _: build_task(name, device))
+
+
+def _open_run(storage: Storage, config: Config) -> RunFolder:
+    """The folder of an earlier attempt at the same config, else an empty one."""
+    if storage.exists(CONFIG) and storage.read(CONFIG).decode() == dump_config(config):
+        return RunFolder.resume(str(storage))
+    if storage.exists():
+        storage.delete_folder("")
+    return RunFolder.create(str(storage), config)
+
+
+def _spent(engine: LocalEngine) -> dict[str, int]:
+    return dict(zip(COUNTED, (int(count) for count in engine.group.counts()), strict=True))
+
+
+def _point(initialization: Initialization, arguments: dict[str, Any], folder: str, step: int) -> dict[str, Any]:
+    """Where a kept phi is, and what it had cost."""
+    card = initialization.card
+    path = f"{arguments['run']}/{folder}"
+    return {"step": step, "path": path, "sha256": card["sha256"], "spent": card["spent"]}
+
+
+def _losses(run: Run) -> list[list[float]]:
+    """[inner steps spent over all tasks, task-average loss], a mean for every trajectory or 20th of the run."""
+    rows = run.metrics.rows
+    width = max(run.config.inner_steps, run.total // 20, 1)
+    curve = []
+    for start in range(0, run.total, width):
+        part = [row for row in rows if start < row["step"] <= start + width]
+        if part:
+            mean = sum(row["loss"] for row in part) / len(part)
+            curve.append([float(part[-1]["inner_steps_total"]), round(mean, 5)])
+    return curve

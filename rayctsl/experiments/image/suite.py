@@ -1,0 +1,200 @@
+"""A suite: which datasets, methods and step sizes an image experiment compares, and with how much of everything.
+
+Suites are YAML files, `configs/suites/NAME.yaml` or one of your own. Nothing here imports torch or ray.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from rayctsl.config import METHOD_CONFIGS, Config, Count, Section, apply_overrides, build_config, read_yaml, suggest
+from rayctsl.sweeps.config import ValidationConfig
+
+FOLDER = Path(__file__).parents[3] / "configs" / "suites"
+
+
+class TuneConfig(Section):
+    """The search for step sizes, the same for every method, on the meta-training tasks alone."""
+
+    trajectories: Count | None = None
+    """Length of each trial in trajectories; that of the whole training when absent."""
+    seed: Annotated[int, Field(ge=0)] = 100
+    """Of the trials, and of the images that validation keeps; apart from the seeds that are compared."""
+    validation: ValidationConfig = ValidationConfig()
+    """The fine-tuning that scores a trial, on images of the meta-training tasks that the trial did not see."""
+
+
+class LengthsConfig(Section):
+    """Accuracy against K: more trainings, with as many inner steps in all."""
+
+    inner_steps: tuple[Count, ...] = ()
+    """The values of K besides the base's. beta follows K as in the paper's table, from the value that was chosen."""
+    methods: tuple[str, ...] = ("shifting", "reptile", "leap", "fomaml")
+    seeds: Count = 2
+    """Training seeds."""
+
+
+class Suite(Section):
+    base: dict[str, Any]
+    """The run config that all methods share: model, data.tasks (the sources), K, M, and finetune, the test recipe."""
+    targets: tuple[str, ...] = Field(min_length=1)
+    """The datasets to meta-test on."""
+    methods: dict[str, dict[str, Any]]
+    """Method -> config keys: a value, or a list to search; `alpha, beta` sets both keys to each value of its list."""
+    ablations: dict[str, str] = Field(default_factory=dict)
+    """Method -> the method whose step sizes it takes over, to differ from it in one thing only."""
+    tune: TuneConfig = TuneConfig()
+    seeds: Count = 5
+    """Training seeds, for mean and interval."""
+    checkpoints: tuple[Count, ...] = ()
+    """Trajectories after which phi is kept and tested too, besides the last."""
+    checkpoint_seeds: Count = 5
+    """Training seeds whose checkpoints are tested."""
+    sizes: tuple[Count, ...] = ()
+    """More sizes of the target's training set at which the final phi is tested."""
+    lengths: LengthsConfig = LengthsConfig()
+    gpus: Annotated[float, Field(ge=0)] = 0.0
+    """GPUs for each cell; 0 computes on one CPU core."""
+    import_from: str | None = None
+    """Where the datasets can be imported from, for the message when one is missing; {name} stands for its name."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Suite:
+        config = build_config(self.base)
+        if both := set(config.data.tasks) & set(self.targets):
+            raise ValueError(f"{sorted(both)[0]!r} is both a source and a target")
+        if any(at >= config.trajectories for at in self.checkpoints):
+            raise ValueError(f"checkpoints must lie before the last trajectory, {config.trajectories}")
+        for name in (*self.methods, *self.lengths.methods, *self.ablations, *self.ablations.values()):
+            if name not in METHOD_CONFIGS:
+                raise ValueError(f"method {name!r} is unknown{suggest(name, METHOD_CONFIGS)}")
+        for length in self.lengths.inner_steps:
+            if self.total_steps % length:
+                raise ValueError(f"lengths: {self.total_steps} inner steps are not a multiple of K = {length}")
+        counts = {name: len(self.candidates(name)) for name in self.methods if name not in ("scratch", *self.ablations)}
+        if len(set(counts.values())) > 1:
+            fewest, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
+            raise ValueError(
+                f"every method needs a search of the same size: {fewest} has {counts[fewest]} candidates, "
+                f"{most} {counts[most]}"
+            )
+        for name in self.methods:
+            for candidate in self.candidates(name):
+                self.config(name, candidate)
+        return self
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return build_config(self.base).data.tasks
+
+    @property
+    def total_steps(self) -> int:
+        """Inner steps of every task in every training."""
+        config = build_config(self.base)
+        return config.inner_steps * config.trajectories
+
+    @property
+    def inner_steps(self) -> int:
+        return build_config(self.base).inner_steps
+
+    def candidates(self, method: str) -> list[dict[str, Any]]:
+        """The overrides that a method's search tries. Example: [{"beta": 0.03}, {"beta": 0.1}]"""
+        given = self.methods[self.ablations.get(method, method)]
+        settings = {key: value if isinstance(value, list) else [value] for key, value in given.items()}
+        chosen = []
+        for values in itertools.product(*settings.values()):
+            pairs = zip(settings, values, strict=True)
+            chosen.append({part.strip(): value for keys, value in pairs for part in keys.split(",")})
+        return chosen
+
+    def config(
+        self,
+        method: str,
+        candidate: Mapping[str, Any],
+        *,
+        inner_steps: int | None = None,
+        trajectories: int | None = None,
+        seed: int = 0,
+        root: str | None = None,
+    ) -> Config:
+        """The run config of one training: as many inner steps in all, over all tasks, whatever the method and K.
+
+        Args:
+            trajectories: of the base's K, for a shorter run.
+        """
+        base = build_config(self.base)
+        length = inner_steps or base.inner_steps
+        total = base.inner_steps * (trajectories or base.trajectories)
+        if method == "single":  # it has one task to spend on what the others spend on all
+            total *= len(base.data.tasks)
+        overrides = {"method.name": method, **candidate, "inner_steps": length, "trajectories": total // length}
+        overrides |= {"seed": seed, "data.root": root or base.data.root, "snapshot_every": self._spacing(method)}
+        config = build_config(apply_overrides(self.base, overrides))
+        if length != base.inner_steps:
+            scaled = scale_beta(config, base.inner_steps)
+            config = build_config(apply_overrides(config.model_dump(mode="json"), {"method.beta": scaled}))
+        return config
+
+    def checkpoint_steps(self, method: str) -> list[int]:
+        """Where along a training phi is kept, in inner steps of each of its tasks."""
+        factor = len(self.sources) if method == "single" else 1
+        return [] if method == "scratch" else [at * self.inner_steps * factor for at in self.checkpoints]
+
+    def _spacing(self, method: str) -> int:
+        """Runs pause at snapshots, so every checkpoint must be one."""
+        return math.gcd(*self.checkpoint_steps(method)) or self.total_steps
+
+    def only(self, methods: tuple[str, ...]) -> Suite:
+        """The same suite with these methods alone."""
+        methods = (*methods, *(self.ablations[name] for name in methods if name in self.ablations))
+        kept = {name: settings for name, settings in self.methods.items() if name in methods}
+        lengths = tuple(name for name in self.lengths.methods if name in kept)
+        return self.model_copy(
+            update={"methods": kept, "lengths": self.lengths.model_copy(update={"methods": lengths})}
+        )
+
+
+def scale_beta(config: Config, tuned_for: int) -> float:
+    """beta for the config's K: the value chosen for another K, times the ratio of the paper's values for the two."""
+    betas, beta = METHOD_CONFIGS[config.method.name].paper_betas, config.method.beta
+    assert beta is not None
+
+    def paper(steps: int) -> float:
+        return betas[min(betas, key=lambda known: abs(math.log(known / steps)))]
+
+    return float(f"{beta * paper(config.inner_steps) / paper(tuned_for):.6g}")
+
+
+def suite_names() -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def load_suite(name: str, seeds: int | None = None) -> Suite:
+    """Read a suite by name or from a YAML file; ValueError with one sentence for the first thing that is wrong."""
+    path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
+    if not path.is_file():
+        known = suggest(name, suite_names()) if path.parent == FOLDER else ""
+        raise ValueError(f"there is no suite {name!r}{known}")
+    raw = read_yaml(path)
+    if seeds is not None:
+        raw["seeds"] = seeds
+    try:
+        return Suite.model_validate(raw)
+    except ValidationError as error:
+        raise ValueError(_explain(error.errors()[0])) from None
+
+
+def _explain(error: Any) -> str:
+    location = [str(part) for part in error["loc"]]
+    key = ".".join(location)
+    if error["type"] == "extra_forbidden":
+        known = Suite.model_fields if len(location) == 1 else ()
+        return f"suite key {key!r} is unknown{suggest(location[-1], known)}"
+    message = error["msg"].removeprefix("Value error, ")
+    return f"suite: {key}: {message[0].lower()}{message[1:]}" if key else f"suite: {message}"

@@ -1,0 +1,15 @@
+"""A future whose value is there already, for code that can also wait."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import TypeVar
+
+Value = TypeVar("Value")
+
+
+def finished(value: Value) -> Future[Value]:
+    """The future of a value that is known."""
+    future: Future[Value] = Future()
+    future.set_result(value)
+    return future

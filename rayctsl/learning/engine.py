@@ -1,0 +1,92 @@
+"""What computes the steps of a problem: the `Engine` protocol, and `LocalEngine`, which has all tasks in this process.
+
+`cluster/engine.py` has the one on Ray. `learning/run.py` drives either.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor
+
+from rayctsl.futures import finished
+from rayctsl.learning.group import TaskGroup
+from rayctsl.learning.loop import run_steps
+from rayctsl.learning.meta_learner import MetaLearner
+from rayctsl.learning.problem import Problem
+from rayctsl.learning.snapshot import RunState
+from rayctsl.methods import build_method
+
+
+@dataclass
+class Chunk:
+    """What an engine reports of some steps: losses [steps, tasks] and deltas [steps], and how the time was spent."""
+
+    losses: np.ndarray
+    delta_norms: np.ndarray
+    inner_steps: np.ndarray  # [steps], taken so far over all tasks
+    counts: np.ndarray
+    seconds: float
+    facts: dict[str, float] = field(default_factory=dict)  # utilisation, stall_share, bytes_per_step
+
+
+class Engine(Protocol):
+    """Computes the steps of one problem."""
+
+    def start(self, state: RunState | None) -> None: ...
+    def run(self, start: int, stop: int) -> Chunk: ...
+    def capture(self, step: int) -> Future[RunState]: ...
+    def name_phi(self, phi: Tensor) -> dict[str, Tensor]: ...
+    def describe(self) -> str: ...
+    def close(self) -> None: ...
+
+
+class LocalEngine:
+    """All tasks in this process."""
+
+    def __init__(self, problem: Problem):
+        self.problem, config = problem, problem.config
+        self.method = build_method(config.method, config.seed)
+        tasks = [problem.build_task(name, "cpu") for name in problem.task_names]
+        self.group = TaskGroup(tasks, config, self.method)
+        self.first = next(iter(self.group.learners.values()))
+        self.meta = MetaLearner(config, self.method, self.first.theta)
+
+    def start(self, state: RunState | None) -> None:
+        if state is not None:
+            self.meta.load_state(state.meta)
+            self.group.load_states(state.tasks)
+
+    def run(self, start: int, stop: int) -> Chunk:
+        started = time.perf_counter()
+        records = run_steps(start, stop, self.problem.config.inner_steps, self.method, self.group, self.meta)
+        return Chunk(
+            losses=np.stack([record.losses for record in records]),
+            delta_norms=np.array([record.delta_norm for record in records]),
+            inner_steps=np.array([record.inner_steps for record in records]),
+            counts=self.group.counts(),
+            seconds=time.perf_counter() - started,
+        )
+
+    def capture(self, step: int) -> Future[RunState]:
+        meta = {name: value.clone() for name, value in self.meta.state().items()}
+        return finished(RunState(step, meta, self.group.states()))
+
+    def name_phi(self, phi: Tensor) -> dict[str, Tensor]:
+        return self.first.flat.name_backbone(phi)
+
+    def describe(self) -> str:
+        return "; ".join([f"{len(self.group.learners)} tasks in this process", *self.group.notices])
+
+    def close(self) -> None:
+        pass
+
+
+class EngineFault(RuntimeError):
+    """The engine lost a part of itself; it can start again from a snapshot."""
+
+    exit_code = 1

@@ -1,0 +1,33 @@
+"""What a run learns: its config and its tasks, in a form that can be sent to other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from rayctsl.config import Config
+from rayctsl.learning.tasks import ModelBuilder, Task, build_image_task
+from rayctsl.methods import build_method
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a run learns: the config, and its tasks by name. Can be sent to other processes."""
+
+    config: Config
+    task_names: tuple[str, ...]
+    build_task: Callable[[str, str], Task]  # name, device -> task
+
+    @classmethod
+    def of(cls, config: Config, model: ModelBuilder | None = None, tasks: Mapping[str, Task] | None = None) -> Problem:
+        """The problem of a config; own models and own tasks take the place of the config's."""
+        method = build_method(config.method, config.seed)
+        names = method.select_tasks(tuple(tasks) if tasks is not None else config.data.tasks)
+
+        def build_task(name: str, device: str) -> Task:
+            if tasks is not None:
+                return tasks[name]
+            needs = method.needs_held_out
+            return build_image_task(name, config, needs_held_out=needs, model=model, device=device)
+
+        return cls(config, names, build_task)

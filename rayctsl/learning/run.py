@@ -1,0 +1,207 @@
+"""A whole run, whatever engine computes it: resume, chunks of steps, metrics, snapshots, the initialization."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from rayctsl.config import Config
+from rayctsl.futures import finished
+from rayctsl.learning.engine import Chunk, Engine, EngineFault, LocalEngine
+from rayctsl.learning.metrics import Metrics
+from rayctsl.learning.problem import Problem
+from rayctsl.learning.run_folder import RunFolder
+from rayctsl.learning.task_learner import COUNTED
+from rayctsl.progress import Progress
+from rayctsl.registry import Initialization, save_initialization
+
+CHUNK_SECONDS = 2.0  # how long one call of the engine should take: short enough to stop quickly
+
+
+class Interrupted(Exception):
+    """The run was asked to stop by a signal; it is saved and can be resumed."""
+
+    def __init__(self, signum: int, run_dir: str):
+        super().__init__(f"stopped; continue with: python -m rayctsl.train --resume {run_dir}")
+        self.exit_code = 128 + signum
+
+
+def run_local(config: Config, folder: RunFolder, problem: Problem | None = None) -> Initialization:
+    """Train in this process, without Ray."""
+    problem = problem or Problem.of(config)
+    return train_with(LocalEngine(problem), problem, folder)
+
+
+def train_with(engine: Engine, problem: Problem, folder: RunFolder) -> Initialization:
+    """Run a problem to its end on an engine, from the folder's newest snapshot if there is one."""
+    run = Run(engine, problem, folder)
+    try:
+        with _StopSignals() as stop:
+            while True:
+                try:
+                    if not run.begun:
+                        run.begin()
+                    elif run.step < run.total and not stop.received:
+                        run.advance()
+                    else:
+                        return run.finish(stop.received)
+                except EngineFault as fault:
+                    run.recover(fault)
+    finally:
+        run.close()
+
+
+class Run:
+    """One run on its way: where it stands, and what it has written."""
+
+    def __init__(self, engine: Engine, problem: Problem, folder: RunFolder):
+        self.engine, self.problem, self.folder, self.config = engine, problem, folder, problem.config
+        self.total, self.step, self.begun, self.failures = problem.config.total_steps, 0, False, 0
+        self.metrics = Metrics(folder.storage, self.config.tensorboard)
+        self.writer = folder.snapshot_writer(self.config.keep_snapshots)
+        self.progress = Progress(self.total, self.config.method.name)
+        self.counts = np.zeros(len(COUNTED), int)
+        self.seconds_per_step: float | None = None
+
+    def begin(self) -> None:
+        """Set the engine to the newest snapshot, or to a fresh start, which is saved as well."""
+        state = self.folder.restore()
+        self.engine.start(state)
+        self.step = state.step if state else 0
+        self.metrics.restore(self.step)
+        self.progress.jump(self.step)
+        if state is None:
+            self.writer.write(self.engine.capture(0))
+        else:
+            self.counts = np.sum([task["counts"].numpy() for task in state.tasks.values()], axis=0)
+        if not self.begun:
+            self.progress.say(self.engine.describe())
+            if self.step:
+                self.progress.say(f"continuing at inner step {self.step} of {self.total}")
+        self.begun = True
+
+    def advance(self) -> None:
+        """One chunk of steps."""
+        target = _chunk_end(self.step, self.config, self.seconds_per_step)
+        chunk = self.engine.run(self.step, target)
+        self.seconds_per_step, self.counts = chunk.seconds / (target - self.step), chunk.counts
+        _record(self.metrics, chunk, self.step, self.problem)
+        self.progress.advance(target - self.step, _note(chunk))
+        self.step = target
+        if self.step % self.config.snapshot_every == 0 or self.step == self.total:
+            self.writer.write(self.engine.capture(self.step))
+            self.metrics.save()
+
+    def recover(self, fault: EngineFault) -> None:
+        """After a fault: everyone back to the last snapshot, unless there have been too many."""
+        started = time.monotonic()
+        while True:
+            self.failures += 1
+            if self.failures > self.config.topology.max_failures:
+                raise fault
+            self.progress.say(f"fault {self.failures}: {fault}; going back to the last snapshot")
+            self.writer.flush()
+            try:
+                self.begin()
+                break
+            except EngineFault as again:
+                fault = again
+        seconds = time.monotonic() - started
+        self.progress.say(f"recovered in {seconds:.1f} s, continuing at inner step {self.step} of {self.total}")
+
+    def finish(self, stopped_by: int) -> Initialization:
+        """Save what there is; at the end of the run the initialization and the plots too."""
+        final = self.engine.capture(self.step).result()
+        if stopped_by:
+            self.writer.write(finished(final))
+            self.writer.close()
+            self.metrics.close()
+            raise Interrupted(stopped_by, str(self.folder.storage))
+        phi = self.engine.name_phi(final.meta["phi"])
+        self.writer.close()
+        self.metrics.close()
+        self.progress.say(self.engine.describe())
+        spent = dict(zip(COUNTED, (int(count) for count in self.counts), strict=True))
+        storage = self.folder.storage.inside("initialization")
+        initialization = save_initialization(storage, phi, self.config, spent=spent, metrics=_summary(self.metrics))
+        self.folder.plot(self.metrics)
+        return initialization
+
+    def close(self) -> None:
+        self.progress.close()
+        self.engine.close()
+
+
+def _chunk_end(step: int, config: Config, per_step: float | None) -> int:
+    """Where the next chunk ends: about CHUNK_SECONDS on, never across a snapshot. Chunks do not change results."""
+    wanted = 1 if per_step is None else max(1, int(CHUNK_SECONDS / max(per_step, 1e-6)))
+    boundary = (step // config.snapshot_every + 1) * config.snapshot_every
+    return min(step + wanted, boundary, config.total_steps)
+
+
+def _record(metrics: Metrics, chunk: Chunk, first: int, problem: Problem) -> None:
+    config = problem.config
+    for offset, (losses, norm) in enumerate(zip(chunk.losses, chunk.delta_norms, strict=True)):
+        step = first + offset + 1
+        if step % config.log_every and step != config.total_steps:
+            continue
+        row: dict[str, Any] = {
+            "step": step,
+            "trajectory": (step - 1) // config.inner_steps + 1,
+            "k": (step - 1) % config.inner_steps + 1,
+            "inner_steps_total": int(chunk.inner_steps[offset]),
+            "loss": float(np.nanmean(losses)) if not np.isnan(losses).all() else float("nan"),
+            "delta_norm": float(norm),
+            "steps_per_second": len(chunk.losses) / max(chunk.seconds, 1e-9),
+            **{name: float(value) for name, value in chunk.facts.items()},
+        }
+        row.update({f"loss/{name}": float(loss) for name, loss in zip(problem.task_names, losses, strict=True)})
+        metrics.add(row)
+
+
+def _note(chunk: Chunk) -> str:
+    last = chunk.losses[-1]
+    loss = f"loss {np.nanmean(last):.3f}" if not np.isnan(last).all() else "no task left"
+    facts = [f"{name.replace('_', ' ')} {value:.2g}" for name, value in chunk.facts.items()]
+    return ", ".join([loss, *facts])
+
+
+def _summary(metrics: Metrics) -> dict[str, Any]:
+    """The loss curve in at most 200 points and its end: what the card shows."""
+    rows = [row for row in metrics.rows if row["loss"] == row["loss"]]
+    if not rows:
+        return {}
+    stride = max(1, len(rows) // 200)
+    curve = [
+        [rows[i]["inner_steps_total"], round(float(np.mean([r["loss"] for r in rows[i : i + stride]])), 5)]
+        for i in range(0, len(rows), stride)
+    ]
+    return {"loss_curve": curve, "final_loss": curve[-1][1]}
+
+
+class _StopSignals:
+    """Turns SIGINT and SIGTERM into a flag while a run is going, so that it ends between two chunks."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> _StopSignals:
+        if threading.current_thread() is threading.main_thread():
+            for signum in (signal.SIGINT, signal.SIGTERM):
+                self._previous[signum] = signal.signal(signum, self._note)
+        return self
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        if self.received:  # asked twice: do not wait
+            raise KeyboardInterrupt
+        self.received = signum
+
+    def __exit__(self, *unused: object) -> None:
+        for signum, handler in self._previous.items():
+            signal.signal(signum, handler)

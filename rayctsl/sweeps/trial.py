@@ -1,0 +1,194 @@
+"""One trial of a sweep: the ordinary run on the ordinary engine, validated on the way.
+
+Everything that must outlive a kill is in the trial's run folder: the engine's snapshots, and `trial.json` with what was
+reported. A trial that is started again replays its reports to Tune and goes on from its newest snapshot.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from ray import tune
+from ray.util import get_current_placement_group
+
+from rayctsl.cluster.engine import RayEngine
+from rayctsl.cluster.resources import bundles_of
+from rayctsl.config import Config, dump_config
+from rayctsl.learning.engine import EngineFault
+from rayctsl.learning.group import NonFiniteLoss
+from rayctsl.learning.run import Run
+from rayctsl.learning.run_folder import CONFIG, RunFolder
+from rayctsl.learning.validation import training_problem, validate
+from rayctsl.methods import build_method
+from rayctsl.progress import Progress
+from rayctsl.storage import Storage
+from rayctsl.sweeps.config import Sweep, trial_config, trial_id
+
+METRIC, TIME = "validation_accuracy", "step"
+DONE = ("finished", "stopped", "failed")  # what --resume does not run again
+
+
+@dataclass
+class TrialRecord:
+    """What is known of a trial, as `trials/<id>/trial.json`.
+
+    Status: running; finished; stopped (by the scheduler); failed (its loss diverged); lost (its processes died, or an
+    error: worth another try). A report: {"step": 100, "inner_steps_total": 400, "validation_accuracy": 31.2 (percent),
+    "loss": 1.9, "seconds": 12.5}.
+    """
+
+    id: str
+    overrides: dict[str, Any]
+    status: str = "running"
+    reason: str = ""
+    reports: list[dict[str, float]] = field(default_factory=list)
+
+    @property
+    def done(self) -> bool:
+        return self.status in DONE
+
+    def last(self, key: str) -> float | None:
+        return self.reports[-1].get(key) if self.reports else None
+
+    def save(self, run: Storage) -> None:
+        run.write(f"trials/{self.id}/trial.json", json.dumps(asdict(self), indent=1).encode())
+
+    def close(self, run: Storage, status: str, reason: str = "") -> None:
+        self.status, self.reason = status, reason
+        self.save(run)
+
+
+def read_record(run: Storage, name: str) -> TrialRecord | None:
+    """A trial's record; None when it was never begun."""
+    try:
+        return TrialRecord(**json.loads(run.read(f"trials/{name}/trial.json")))
+    except FileNotFoundError:
+        return None
+
+
+def read_records(run: Storage) -> dict[str, TrialRecord]:
+    """All trials that were begun, by id."""
+    found = [read_record(run, name) for name in run.names("trials")]
+    return {record.id: record for record in found if record is not None}
+
+
+def run_trial(sweep: Sweep, run_dir: str, overrides: Mapping[str, Any]) -> None:
+    """What Tune starts: train, validate and report, from wherever an earlier start of this trial came to."""
+    torch.set_num_threads(1)
+    sys.unraisablehook = _report_unraisable
+    config = trial_config(sweep, overrides)
+    run, name = Storage(run_dir), trial_id(config, overrides)
+    record = read_record(run, name) or TrialRecord(name, dict(overrides))
+    for report in record.reports:
+        tune.report(report)
+    if record.done:
+        return
+    record.close(run, "running")
+    try:
+        Trial(sweep, config, run, record).train()
+    except NonFiniteLoss as error:
+        record.close(run, "failed", str(error))
+        tune.report({TIME: record.last(TIME) or 0, METRIC: 0.0})
+        return
+    record.close(run, "finished")
+    tune.report(record.reports[-1])  # last of all: the scheduler may end this process in answer
+
+
+def _report_unraisable(what: Any) -> None:
+    """Tune ends a trial's process by a signal, which may meet a destructor: that is nothing to tell the user."""
+    if what.exc_type is not SystemExit:
+        sys.__unraisablehook__(what)
+
+
+class Trial:
+    """A run that stops at the ends of trajectories to be validated."""
+
+    def __init__(self, sweep: Sweep, config: Config, run: Storage, record: TrialRecord):
+        self.sweep, self.run_storage, self.record = sweep, run, record
+        # phi of most methods moves at the ends of trajectories only: to validate elsewhere would be unfair to them.
+        self.every = config.inner_steps * -(-sweep.steps_per_report // config.inner_steps)
+        self.config = config.model_copy(
+            update={
+                "snapshot_every": self.every,  # chunks of steps end at snapshots, so validation finds the run there
+                "log_every": min(config.log_every, self.every),
+                "topology": config.topology.model_copy(update={"workers": num_learners(config)}),
+            }
+        )
+        self.log = io.StringIO()
+        self.started = time.monotonic()
+        self.seconds_before = record.last("seconds") or 0.0
+
+    def train(self) -> None:
+        base = str(self.run_storage.inside(f"trials/{self.record.id}"))
+        if not RunFolder.exists(base):  # not `create`, which wants an empty folder: trial.json is there already
+            Storage(base).write(CONFIG, dump_config(self.config).encode())
+        folder = RunFolder.resume(base)
+        problem = training_problem(self.config, self.sweep)
+        placement = get_current_placement_group()
+        assert placement is not None, "a trial runs inside the placement group that Tune made for it"
+        engine_bundles = bundles_of(self.config.topology, num_learners(self.config))
+        first_bundle = placement.bundle_count - len(engine_bundles)  # Tune leaves out a bundle of nothing
+        run = Run(RayEngine(problem, placement, first_bundle), problem, folder)
+        run.progress = Progress(run.total, self.record.id, stream=self.log)
+        try:
+            while not self._go_on(run):
+                pass
+        finally:
+            folder.storage.write("log.txt", self.log.getvalue().encode())
+            run.close()
+
+    def _go_on(self, run: Run) -> bool:
+        """One chunk and what is due after it; True at the end."""
+        try:
+            if not run.begun:
+                run.begin()
+            elif run.step < run.total:
+                run.advance()
+            ended = run.step == run.total
+            if (ended or (run.step and run.step % self.every == 0)) and run.step not in self._reported():
+                self._validate(run)
+                if not ended:
+                    self.record.save(self.run_storage)
+                    tune.report(self.record.reports[-1])
+            if ended:
+                run.finish(stopped_by=0)
+            return ended
+        except EngineFault as fault:
+            run.recover(fault)
+            return False
+
+    def _reported(self) -> set[float]:
+        return {report[TIME] for report in self.record.reports}
+
+    def _validate(self, run: Run) -> None:
+        phi = run.engine.name_phi(run.engine.capture(run.step).result().meta["phi"])
+        since = max(self._reported(), default=0)
+        losses = [row["loss"] for row in run.metrics.rows if row["step"] > since]
+        report = {
+            TIME: run.step,
+            "inner_steps_total": run.step * len(run.problem.task_names),
+            METRIC: validate(phi, self.config, self.sweep),
+            "seconds": self.seconds_before + time.monotonic() - self.started,
+        }
+        if losses:
+            report["loss"] = float(np.nanmean(losses))
+        self.record.reports.append(report)
+
+
+def num_learners(config: Config) -> int:
+    """One unless the config says more: many trials side by side fill a cluster without any exchange."""
+    tasks = build_method(config.method, config.seed).select_tasks(config.data.tasks)
+    return min(config.topology.workers or 1, len(tasks))
+
+
+def trial_bundles(config: Config, sweep: Sweep) -> list[dict[str, float]]:
+    """What a trial reserves: a bundle for its own process, then its engine's."""
+    return [{"GPU": sweep.validation.gpus}, *bundles_of(config.topology, num_learners(config))]

@@ -1,0 +1,138 @@
+"""The train command as a user meets it: its contract, wrong input, Ctrl-C, kill -9, resume."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rayctsl.commands.train import main
+from rayctsl.config import load_config
+from rayctsl.data.store import SplitInfo, write_split
+from rayctsl.learning.run import run_local
+from rayctsl.learning.run_folder import RunFolder
+from rayctsl.learning.snapshot import snapshot_folders
+from rayctsl.registry import open_initialization
+from rayctsl.storage import Storage
+
+
+@pytest.fixture(scope="session")
+def small_tasks(data_root: Path) -> str:
+    """Two tiny datasets in the data root, as `--tasks` takes them."""
+    random = np.random.default_rng(0)
+    for name, channels in (("small_grey", 1), ("small_colour", 3)):
+        for split, count in (("train", 64), ("test", 32)):
+            info = SplitInfo(name, split, (12, 12, channels), tuple("abcd"))
+            images = random.integers(0, 256, (count, 12, 12, channels), dtype=np.uint8)
+            write_split(data_root / name / f"{split}.arrow", images, np.arange(count) % 4, info)
+    return "small_grey,small_colour"
+
+
+def flags(tasks: str, *more: str) -> list[str]:
+    tiny = ["--set", "model.name=resnet8", "--set", "model.width=4", "--set", "batch_size=8"]
+    return ["--tasks", tasks, *tiny, "--inner-steps", "5", "--trajectories", "2", "--workers", "2", *more]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (["--tasks", "small_gray,small_colour"], "small_gray"),
+        (["--method", "reptil"], "method 'reptil' is unknown; did you mean 'reptile'?"),
+        (["--set", "inner.alpa=3"], "did you mean 'alpha'?"),
+        (["--set", "novalue"], "--set takes key=value"),
+        (["--beta", "-1"], "method.beta"),
+        (["--inner-steps", "0"], "inner_steps"),
+        (["--set", "model.name=resnet9"], "resnet9"),
+        (["--config", "nowhere.yaml"], "there is no config file nowhere.yaml"),
+        (["--resume", "nowhere"], "give no other options"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(small_tasks, tmp_path, capsys, wrong, sentence):
+    run_dir = tmp_path / "run"
+    assert main([*flags(small_tasks), "--run-dir", str(run_dir), *wrong]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
+    assert not run_dir.exists()
+
+
+def test_used_or_unwritable_run_dirs_and_strange_resumes_are_refused(small_tasks, tmp_path, capsys):
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "something").write_text("mine")
+    assert main([*flags(small_tasks), "--run-dir", str(tmp_path / "used")]) == 2
+    assert "already used" in capsys.readouterr().err
+    assert [p.name for p in (tmp_path / "used").iterdir()] == ["something"]
+    assert main([*flags(small_tasks), "--run-dir", str(tmp_path / "used" / "something" / "below")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert main(["--resume", str(tmp_path / "used")]) == 2
+    assert "not a run folder" in capsys.readouterr().err
+
+
+def test_help_is_instant():
+    started = time.monotonic()
+    show = "import sys; from rayctsl.train import parser; parser().format_help()"
+    code = f"{show}; print({{'torch', 'ray'}} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
+    assert time.monotonic() - started < 10
+
+
+def test_unknown_address(small_tasks, tmp_path, capsys):
+    arguments = [*flags(small_tasks), "--run-dir", str(tmp_path / "run"), "--address", "127.0.0.1:1"]
+    code = f"import sys; from rayctsl.train import main; sys.exit(main({arguments!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2, done.stderr
+    assert "no Ray cluster answers at '127.0.0.1:1'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def start(arguments: list[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "rayctsl.train", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_snapshot(run_dir: Path, step: int, process: subprocess.Popen[str]) -> None:
+    checkpoints = Storage(str(run_dir / "checkpoints"))
+    while not any(int(name.removeprefix("step-")) >= step for name in snapshot_folders(checkpoints)):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_stopped_and_killed_runs_resume_to_the_same_bits(ray_cluster, small_tasks, tmp_path):
+    keys = ["--inner-steps", "400", "--trajectories", "2", "--set", "snapshot_every=40"]
+    run_dir = tmp_path / "run"
+    on_ray = ["--address", ray_cluster]
+
+    process = start([*flags(small_tasks, *keys), "--run-dir", str(run_dir), *on_ray])
+    wait_for_snapshot(run_dir, 40, process)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    assert f"--resume {run_dir}" in said
+    assert "Traceback" not in said
+
+    reached = int(snapshot_folders(Storage(str(run_dir / "checkpoints")))[-1].removeprefix("step-"))
+    process = start(["--resume", str(run_dir), *on_ray])
+    wait_for_snapshot(run_dir, reached + 40, process)
+    process.kill()
+    process.communicate()
+
+    process = start(["--resume", str(run_dir), *on_ray])
+    printed, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert re.search(r"continuing at inner step \d+ of 800", said)
+    assert printed.splitlines()[-1] == f"initialization: {run_dir}/initialization"
+
+    overrides = {"data.tasks": small_tasks.split(","), "model.name": "resnet8", "model.width": 4, "batch_size": 8}
+    config = load_config(None, {**overrides, "inner_steps": 400, "trajectories": 2, "snapshot_every": 1000})
+    undisturbed = run_local(config, RunFolder.create(str(tmp_path / "undisturbed"), config))
+    assert open_initialization(run_dir).card["sha256"] == undisturbed.card["sha256"]
+    assert sorted(os.listdir(run_dir)) == ["checkpoints", "config.yaml", "initialization", "metrics.parquet", "plots"]

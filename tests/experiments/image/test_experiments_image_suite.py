@@ -1,0 +1,116 @@
+"""Suites: every shipped file loads, all methods spend alike, and what is wrong is said in one sentence."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from rayctsl.data.catalog import CATALOG, parse_reference
+from rayctsl.data.embedded import EMBEDDED
+from rayctsl.experiments.image.suite import Suite, load_suite, suite_names
+
+SHARED_PACKS = {"tiny_imagenet_1", "cifar10", "imagewoof", "cub200", "fashion_mnist", "chars74k_street", "vgg_flowers"}
+SHARED_PACKS |= {"tiny_imagenet_2", "fruits360", "quickdraw10", "gtsrb", "sign_digits", "caltech101"}
+
+
+def test_shipped_suites():
+    assert suite_names() == ["embedded", "imagenet", "paper", "shared", "short"]
+
+
+@pytest.mark.parametrize("name", suite_names())
+def test_all_methods_of_a_shipped_suite_spend_the_same_inner_steps(name):
+    suite = load_suite(name)
+    spent = {}
+    for method in suite.methods:
+        for candidate in suite.candidates(method):
+            config = suite.config(method, candidate)
+            tasks = 1 if method == "single" else len(suite.sources)
+            spent[method] = config.total_steps * tasks
+    spent.pop("scratch")
+    assert set(spent.values()) == {suite.total_steps * len(suite.sources)}
+
+
+@pytest.mark.parametrize("name", suite_names())
+def test_datasets_of_shipped_suites_exist_somewhere(name):
+    suite = load_suite(name)
+    for dataset in (*suite.sources, *suite.targets):
+        assert parse_reference(dataset).name in {*CATALOG, *EMBEDDED, *SHARED_PACKS}
+
+
+def test_the_paper_suite_is_the_paper():
+    suite = load_suite("paper")
+    config = suite.config("shifting", {"beta": 0.01})
+    assert (config.model.name, config.inner_steps, config.trajectories) == ("resnet20", 1000, 200)
+    assert (config.data.batch_size, config.inner.alpha, len(suite.sources), len(suite.targets)) == (128, 0.01, 8, 5)
+    assert (config.finetune.steps, config.finetune.alpha) == (1000, 0.1)
+
+
+def test_beta_follows_k_as_in_the_paper(tiny):
+    suite = load_suite("paper")
+    wanted = {"shifting": (1, 0.1, 0.01), "reptile": (5, 2, 1), "fomaml": (0.5, 0.2, 0.1), "leap": (0.1, 0.1, 0.1)}
+    for method, betas in wanted.items():
+        for length, beta in zip((10, 100, 1000), betas, strict=True):
+            config = suite.config(method, {"beta": betas[-1]}, inner_steps=length)
+            assert (config.method.beta, config.inner_steps * config.trajectories) == (beta, 200_000)
+
+
+def test_candidates_are_the_product_of_lists_and_joined_keys_move_together(tiny):
+    methods = {"shifting": {"alpha": [1, 2], "beta": [3, 4]}, "mtl": {"alpha, beta": [1, 2, 3, 4]}}
+    suite = load_suite(tiny(methods=methods, lengths={}))
+    assert suite.candidates("shifting") == [
+        {"alpha": 1, "beta": 3},
+        {"alpha": 1, "beta": 4},
+        {"alpha": 2, "beta": 3},
+        {"alpha": 2, "beta": 4},
+    ]
+    assert suite.candidates("mtl")[2] == {"alpha": 3, "beta": 3}
+    config = suite.config("mtl", suite.candidates("mtl")[2])
+    assert (config.inner.alpha, config.method.beta) == (3, 3)
+
+
+def test_single_spends_on_one_task_what_others_spend_on_all(tiny):
+    suite = load_suite(tiny())
+    assert suite.config("single", {"source": "spots"}).total_steps == 3 * suite.config("mtl", {}).total_steps
+    assert suite.checkpoint_steps("single") == [12, 24]
+    assert suite.checkpoint_steps("mtl") == [4, 8]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"methods": {"shifting": {"beta": [1, 2]}, "mtl": {"beta": 1}}}, "mtl has 1 candidates, shifting 2"),
+        ({"methods": {"shiftin": {}}}, "method 'shiftin' is unknown; did you mean 'shifting'"),
+        ({"methods": {"shifting": {"beta": [1, -2]}}}, "method.beta: input should be greater than or equal to 0"),
+        ({"methods": {"shifting": {"bta": [1, 2]}}}, "config key 'bta' is unknown; did you mean 'beta'"),
+        ({"targets": ["spots"]}, "'spots' is both a source and a target"),
+        ({"targets": []}, "targets"),
+        ({"checkpoints": [4]}, "checkpoints must lie before the last trajectory, 4"),
+        ({"lengths": {"inner_steps": [3]}}, "16 inner steps are not a multiple of K = 3"),
+        ({"seeds": 0}, "seeds: input should be greater than or equal to 1"),
+        ({"seed": 1}, "suite key 'seed' is unknown; did you mean 'seeds'"),
+        ({"base": {"inner_step": 3}}, "config key 'inner_step' is unknown"),
+    ],
+)
+def test_wrong_suites(tiny, changes, sentence):
+    with pytest.raises(ValueError, match="suite") as caught:
+        load_suite(tiny(**changes))
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unreadable_suites(tmp_path):
+    with pytest.raises(ValueError, match="there is no suite 'shard'; did you mean 'shared'"):
+        load_suite("shard")
+    with pytest.raises(ValueError, match="there is no suite"):
+        load_suite(str(tmp_path / "none.yaml"))
+    (tmp_path / "bad.yaml").write_text("a: [")
+    with pytest.raises(ValueError, match="not readable YAML"):
+        load_suite(str(tmp_path / "bad.yaml"))
+    (tmp_path / "list.yaml").write_text("- 1")
+    with pytest.raises(ValueError, match="must hold keys and values"):
+        load_suite(str(tmp_path / "list.yaml"))
+
+
+def test_a_suite_survives_a_round_trip(tiny):
+    suite = load_suite(tiny())
+    assert Suite.model_validate(yaml.safe_load(yaml.safe_dump(suite.model_dump(mode="json")))) == suite

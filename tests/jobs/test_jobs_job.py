@@ -1,0 +1,168 @@
+"""Jobs as folders: run, cancel, fail, resume; and the worker that takes them one after the other."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayctsl.config import FinetuneConfig
+from rayctsl.jobs.job import Pace, attempt_folder, read_events, run_job
+from rayctsl.jobs.model import Finetuned
+from rayctsl.jobs.worker import main, run_worker
+from rayctsl.registry import list_initializations
+from rayctsl.storage import Storage
+from serve.bench.instance import DATASET, make_dataset, make_initialization
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("jobs")
+    make_dataset(folder / "data")
+    make_initialization(folder / "storage")
+    return folder
+
+
+def new_job(world: Path, name: str, **change: Any) -> Storage:
+    (initialization,) = list_initializations(str(world / "storage"))
+    config = FinetuneConfig(steps=12, batch_size=16, evaluate_every=4, seeds=1)
+    spec = {
+        "dataset": DATASET,
+        "data_root": str(world / "data"),
+        "initialization": {
+            "id": initialization.id,
+            "sha256": initialization.card["sha256"],
+            "path": str(initialization.storage),
+        },
+        "seed": 3,
+        "compare_with_scratch": False,
+        "config": config.model_dump(mode="json"),
+        **change,
+    }
+    job = Storage(world / "storage" / "jobs" / name)
+    job.write("spec.json", json.dumps(spec).encode())
+    return job
+
+
+def test_job_leaves_result_model_and_events(world: Path) -> None:
+    job = new_job(world, "whole", compare_with_scratch=True)
+    outcome = run_job(job, 1)
+    assert outcome["status"] == "succeeded"
+    assert json.loads(job.read("attempt-1/result.json"))["result"] == outcome["result"]
+    events = read_events(job, 1)
+    assert [event["id"] for event in events] == list(range(1, 8))
+    points = [(event["run"], event["step"]) for event in events if event["type"] == "point"]
+    assert points == [(run, step) for step in (4, 8, 12) for run in ("initialization", "scratch")]
+    model = Finetuned.load(job.read("attempt-1/model.safetensors"))
+    assert model.facts.class_names == ("top", "middle", "bottom")
+    assert run_job(job, 1)["result"] == outcome["result"]  # an ended attempt is not run again
+
+
+def test_interrupted_job_ends_as_an_undisturbed_one(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = new_job(world, "undisturbed", compare_with_scratch=True)
+    expected = run_job(whole, 1)["result"]
+
+    job = new_job(world, "interrupted", compare_with_scratch=True)
+    from rayctsl.learning.finetune import Finetuner
+
+    taken = 0
+    step = Finetuner._train_step
+
+    def stumble(self: Finetuner) -> float:
+        nonlocal taken
+        taken += 1
+        if taken == 15:
+            raise OSError("the disk is gone")
+        return step(self)
+
+    monkeypatch.setattr(Finetuner, "_train_step", stumble)
+    with pytest.raises(OSError, match="disk"):
+        run_job(job, 1, Pace(tick=0, checkpoint=0))
+    assert not job.exists("attempt-1/result.json")
+    assert run_job(job, 2)["result"] == expected  # the weights' checksum is part of it
+    events = read_events(job, 2)
+    points = [(event["run"], event["step"]) for event in events if event["type"] == "point"]
+    assert points == [(run, step) for step in (4, 8, 12) for run in ("initialization", "scratch")]
+    assert [event["type"] for event in events].count("resumed") == 1
+    assert taken == 24 + 1  # the step that failed was taken again, the fourteen before it were not
+
+
+def test_points_that_an_earlier_attempt_told_of_are_not_told_twice(world: Path) -> None:
+    job = new_job(world, "told")
+    run_job(job, 1)
+    again = run_job(job, 2)  # no checkpoint: from the start, but its listeners have heard everything
+    assert again["status"] == "succeeded"
+    assert read_events(job, 2) == read_events(job, 1)
+
+
+def test_raised_flag_cancels(world: Path) -> None:
+    job = new_job(world, "flag")
+    job.write("cancel", b"")
+    assert run_job(job, 1) == {"status": "cancelled"}
+    assert not job.exists("attempt-1/model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ({"dataset": "stripe"}, "bad_input", "did you mean 'stripes'"),
+        ({"initialization": {"id": "x", "path": "/nowhere", "sha256": ""}}, "bad_input", "neither a folder"),
+        ({"seed": None}, "internal", "Error"),
+    ],
+)
+def test_job_that_cannot_run_says_why(world: Path, change: dict, code: str, words: str) -> None:
+    job = new_job(world, f"bad-{code}-{len(words)}", **change)
+    outcome = run_job(job, 1)
+    assert (outcome["status"], outcome["error"]["code"]) == ("failed", code)
+    assert words in outcome["error"]["message"]
+    assert "\n" not in outcome["error"]["message"]
+
+
+def test_changed_initialization_is_refused(world: Path) -> None:
+    (initialization,) = list_initializations(str(world / "storage"))
+    wrong = {"id": initialization.id, "path": str(initialization.storage), "sha256": "0" * 64}
+    outcome = run_job(new_job(world, "changed", initialization=wrong), 1)
+    assert "has changed" in outcome["error"]["message"]
+
+
+def test_time_limit(world: Path) -> None:
+    outcome = run_job(new_job(world, "slow"), 1, Pace(tick=0, limit=0))
+    assert outcome["error"]["code"] == "timeout"
+
+
+def test_worker_runs_job_after_job_shows_life_and_leaves(world: Path) -> None:
+    storage = Storage(world / "storage")
+    jobs = [new_job(world, f"queue-{number}") for number in range(2)]
+    worker = threading.Thread(
+        target=run_worker, args=(storage, "w1"), kwargs={"idle_seconds": 60, "pace": Pace(), "poll_seconds": 0.01}
+    )
+    worker.start()
+    for number, job in enumerate(jobs):
+        storage.write("workers/w1/job.json", json.dumps({"job": f"queue-{number}", "attempt": 1}).encode())
+        deadline = time.monotonic() + 60
+        while not job.exists(f"{attempt_folder(1)}/result.json"):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert json.loads(storage.read("workers/w1/alive.json"))["count"] >= 1
+    storage.write("workers/w1/job.json", b'{"job": null}')
+    worker.join(30)
+    assert not worker.is_alive()
+
+
+def test_idle_worker_leaves(world: Path) -> None:
+    assert main(["--storage", str(world / "storage"), "--worker", "w2", "--idle-seconds", "0.05"]) == 0
+
+
+def test_model_file_of_another_kind_is_refused() -> None:
+    import pickle
+
+    from safetensors.numpy import save
+
+    for data in (b"", b"\x00" * 7, pickle.dumps(print), save({"x": np.zeros(3)}), b"\xff" * 100):
+        with pytest.raises(ValueError, match="not a fine-tuned model"):
+            Finetuned.load(data)
