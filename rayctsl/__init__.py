@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rayctsl.config import Config, load_config
 
 if TYPE_CHECKING:
-    from rayctsl.api import finetune, train
-    from rayctsl.registry import load_initialization
+    from rayctsl.api import finetune, load_initialization, train
 
 __all__ = ["Config", "finetune", "load_config", "load_initialization", "train"]
 
@@ -23,7 +22,7 @@ def __getattr__(name: str) -> Any:
     """The rest on first use: torch and ray take seconds to import."""
     from importlib import import_module
 
-    homes = {"train": "rayctsl.api", "finetune": "rayctsl.api", "load_initialization": "rayctsl.registry"}
+    homes = {"train": "rayctsl.api", "finetune": "rayctsl.api", "load_initialization": "rayctsl.api"}
     if name in homes:
         # Commands share two of these names; the function must win over the submodule of that name.
         value = getattr(import_module(homes[name]), name)

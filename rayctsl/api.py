@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
-from rayctsl.config import Config, FinetuneConfig
+from rayctsl.config import Config, FinetuneConfig, ModelConfig
 from rayctsl.data.library import Dataset, open_dataset
+from rayctsl.flat import load_backbone
 from rayctsl.learning.finetune import FinetuneResult
 from rayctsl.learning.finetune import finetune as run_finetune
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.run_folder import RunFolder
 from rayctsl.learning.tasks import ImageTask, ModelBuilder, Task
 from rayctsl.methods import build_method
-from rayctsl.models import build_model
+from rayctsl.models import build_model, find_head
 from rayctsl.registry import Initialization, open_initialization
 
 
@@ -51,13 +51,32 @@ def train(
     return run_on_ray(config, folder, Problem.of(config, model, own), address)
 
 
+def load_initialization(
+    path_or_id: str | Path,
+    num_classes: int,
+    *,
+    root: str | None = None,
+    model: ModelBuilder | None = None,
+    seed: int = 0,
+) -> nn.Module:
+    """A torch module with the initialization's backbone and a fresh head for `num_classes`.
+
+    Args:
+        model: builds your own module from the number of classes, for initializations of your own models.
+    """
+    initialization = open_initialization(path_or_id, root)
+    module = model(num_classes) if model else build_model(initialization.card.built_in, num_classes, seed)
+    load_backbone(module, initialization.phi(), find_head(module))
+    return module
+
+
 def finetune(
     initialization: str | Path | Initialization | None,
     dataset: str | Dataset,
     *,
     config: FinetuneConfig | None = None,
     model: ModelBuilder | None = None,
-    model_options: Mapping[str, Any] | None = None,
+    random_model: ModelConfig | None = None,
     data_root: str | None = None,
     storage: str | None = None,
     on_point: Callable[..., None] | None = None,
@@ -66,19 +85,18 @@ def finetune(
 
     Args:
         model: builds your own model from the number of classes.
-        model_options: name, width, activation for random weights; an initialization's card says its own.
+        random_model: what to build for random weights; an initialization's card says its own.
     """
     target = open_dataset(dataset, data_root) if isinstance(dataset, str) else dataset
-    phi, name, options = None, "none", dict(model_options or {"name": "resnet20"})
+    phi, name, built_in = None, "none", random_model or ModelConfig()
     if initialization is not None:
         opened = initialization
         if not isinstance(opened, Initialization):
             opened = open_initialization(opened, storage)
-        phi, name, options = opened.phi(), opened.id, {**opened.card["model"], "weights": None}
+        phi, name = opened.phi(), opened.id
+        built_in = opened.card.built_in if model is None else built_in
 
     def build(num_classes: int, seed: int) -> nn.Module:
-        if model is not None:
-            return model(num_classes)
-        return build_model(options["name"], num_classes, seed=seed, **{k: v for k, v in options.items() if k != "name"})
+        return model(num_classes) if model is not None else build_model(built_in, num_classes, seed)
 
     return run_finetune(target, build, config or FinetuneConfig(), phi=phi, initialization=name, on_point=on_point)

@@ -90,6 +90,13 @@ class FlatModule:
         return vector
 
 
+def load_backbone(module: nn.Module, phi: Mapping[str, Tensor], head_name: str | None) -> None:
+    """Copy phi into a module's backbone, refusing weights of another model."""
+    flat = FlatModule(module, head_name)
+    flat.backbone.copy_(flat.flatten_backbone(phi))
+    module.zero_grad(set_to_none=True)
+
+
 def _shape_like(piece: Tensor, parameter: Tensor, channels_last: bool) -> Tensor:
     if channels_last and parameter.ndim == 4:
         out, into, height, width = parameter.shape

@@ -13,11 +13,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pyarrow import fs
 
-from rayctsl.registry import CARD, PHI, README, Initialization, open_initialization, storage_root
+from rayctsl.card import CARD, PHI, README, Card
+from rayctsl.registry import Initialization, open_initialization, storage_root
 from rayctsl.storage import Storage
 from serve.problems import Problem, log
 
@@ -37,7 +37,7 @@ class Entry:
     commit: str = field(default="")
 
     @property
-    def card(self) -> dict[str, Any]:
+    def card(self) -> Card:
         return self.initialization.card
 
     @property
@@ -83,7 +83,7 @@ class InitializationIndex:
                     self._read(path, stamp)
             if changed:
                 found = {entry.id: entry for entry in self._entries.values()}
-                self.newest_first = sorted(found.values(), key=lambda e: (e.card["created"], e.id), reverse=True)
+                self.newest_first = sorted(found.values(), key=lambda e: (e.card.created, e.id), reverse=True)
                 self.by_id = found
             self._looked = time.monotonic()
 
@@ -101,7 +101,7 @@ class InitializationIndex:
         stamp = (info.st_mtime_ns, info.st_size)
         if name == PHI and self._verified.get(str(path)) != stamp:
             with path.open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != entry.card["sha256"]:
+                if hashlib.file_digest(file, "sha256").hexdigest() != entry.card.sha256:
                     log.error("%s does not match its card", path)
                     raise Problem(503, f"The weights of {entry.id} are damaged in the storage: their checksum differs.")
             self._verified[str(path)] = stamp
@@ -132,7 +132,7 @@ class InitializationIndex:
         try:
             initialization = open_initialization(str(place))
             entry = build_entry(initialization, stamp)
-        except (ValueError, OSError, KeyError, TypeError) as error:
+        except (ValueError, OSError) as error:
             # One damaged card must not hide the others.
             log.warning("left out: %s", " ".join(str(error).split()))
             self._entries.pop(path, None)
@@ -143,9 +143,9 @@ class InitializationIndex:
 
 
 def build_entry(initialization: Initialization, stamp: Stamp) -> Entry:
-    card = {"object": "initialization", **initialization.card}
-    short = {k: v for k, v in (card.get("metrics") or {}).items() if not isinstance(v, (list, dict))}
-    search = [card["id"], name_of(card["model"]), name_of(card.get("method")), *card.get("tasks", [])]
+    card = {"object": "initialization", **initialization.card.to_json()}
+    short = {key: value for key, value in card["metrics"].items() if not isinstance(value, list)}
+    search = [initialization.id, initialization.card.model.name, initialization.card.method.name, *card["tasks"]]
     document = json.dumps(card).encode()
     return Entry(
         initialization,
@@ -156,7 +156,3 @@ def build_entry(initialization: Initialization, stamp: Stamp) -> Entry:
         # The hub's clients want a commit: the hash of all that the card says, which includes the weights' checksum.
         hashlib.sha256(document).hexdigest()[:40],
     )
-
-
-def name_of(section: Any) -> str:
-    return str(section.get("name", "")) if isinstance(section, dict) else str(section or "")

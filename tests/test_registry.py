@@ -8,12 +8,11 @@ import pytest
 import torch
 
 import rayctsl
-from rayctsl.config import load_config
+from rayctsl.config import ModelConfig, load_config
 from rayctsl.flat import FlatModule
 from rayctsl.models import build_model
 from rayctsl.registry import (
     list_initializations,
-    load_initialization,
     open_initialization,
     publish,
     save_initialization,
@@ -25,7 +24,7 @@ CONFIG = load_config(None, {"model.name": "resnet8", "model.width": 4, "inner_st
 
 @pytest.fixture
 def phi():
-    flat = FlatModule(build_model("resnet8", 7, width=4, seed=3), "head")
+    flat = FlatModule(build_model(ModelConfig(name="resnet8", width=4), 7, seed=3), "head")
     return flat.name_backbone(torch.randn(flat.size, generator=torch.Generator().manual_seed(0)))
 
 
@@ -50,15 +49,15 @@ def test_saved_and_loaded_phi_is_the_same_to_the_byte(saved, phi, tmp_path):
 
 def test_saving_twice_gives_the_same_checksum(saved, phi, tmp_path):
     other = save_initialization(Storage(tmp_path / "other"), phi, CONFIG, spent={}, metrics={})
-    assert (other.id, other.card["sha256"]) == (saved.id, saved.card["sha256"])
+    assert (other.id, other.card.sha256) == (saved.id, saved.card.sha256)
 
 
 def test_the_card_says_everything(saved):
     wanted = {"id", "model", "method", "alpha", "beta", "inner_steps", "trajectories", "tasks", "spent", "seed",
               "versions", "sha256", "metrics", "created"}  # fmt: skip
-    assert wanted <= saved.card.keys()
+    assert wanted <= saved.card.to_json().keys()
     readme = saved.storage.read("README.md").decode()
-    assert saved.card["sha256"] in readme
+    assert saved.card.sha256 in readme
 
 
 def test_found_by_id_in_run_folders_and_published(saved, tmp_path):
@@ -86,13 +85,15 @@ def test_damaged_weights_are_refused_with_one_line(saved, tmp_path, damage):
     else:
         path.unlink()
     with pytest.raises(ValueError, match=saved.id) as caught:
-        load_initialization(str(tmp_path / "run"), 10)
+        rayctsl.load_initialization(str(tmp_path / "run"), 10)
     assert "\n" not in str(caught.value)
 
 
 def test_weights_of_another_model_are_refused(saved, tmp_path):
     with pytest.raises(ValueError, match="another model"):
-        load_initialization(str(tmp_path / "run"), 10, model=lambda n: build_model("resnet8", n, width=8))
+        rayctsl.load_initialization(
+            str(tmp_path / "run"), 10, model=lambda n: build_model(ModelConfig(name="resnet8", width=8), n)
+        )
 
 
 def test_not_an_initialization(tmp_path):

@@ -74,9 +74,10 @@ def test_any_other_failure_is_not_hidden(tmp_path: Path, failure: str):
 def test_models_do_not_import_torchvision_until_they_need_it():
     run_clean(
         "import sys\n"
+        "from rayctsl.config import ModelConfig\n"
         "from rayctsl.models import build_model\n"
-        "build_model('resnet8', 5, width=4)\n"
+        "build_model(ModelConfig(name='resnet8', width=4), 5)\n"
         "assert 'torchvision' not in sys.modules\n"
-        "build_model('resnet18', 5)\n"
+        "build_model(ModelConfig(name='resnet18'), 5)\n"
         "assert 'torchvision' in sys.modules\n"
     )

@@ -26,9 +26,10 @@ class NoisyTask:
         self.name, self.slow_seconds = name, slow_seconds
 
     def build_module(self) -> nn.Module:
+        from rayctsl.config import ModelConfig
         from rayctsl.models import build_model
 
-        return build_model("resnet8", 5, width=4, seed=0)
+        return build_model(ModelConfig(name="resnet8", width=4), 5, seed=0)
 
     def head_name(self, module: nn.Module) -> str | None:
         return "head"
@@ -117,7 +118,7 @@ def _train(problem: Any, base: str, killer: Killer | None) -> dict[str, Any]:
                 elif run.step < run.total:
                     run.advance()
                 else:
-                    return {"sha256": run.finish(0).card["sha256"], "recoveries": recoveries}
+                    return {"sha256": run.finish(0).card.sha256, "recoveries": recoveries}
             except EngineFault as fault:
                 started = time.monotonic()
                 if killer:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from rayctsl.bench.rounds import Team, median_and_spread
 from rayctsl.bench.workload import WORKLOADS
-from rayctsl.config import InnerConfig
+from rayctsl.config import InnerConfig, ModelConfig
 from rayctsl.learning.processor import compiled, keep_freed_memory, why_not_bf16
 from rayctsl.models import build_model
 from rayctsl.models.resnet import Block, CifarResNet, three_channels
@@ -79,7 +79,7 @@ class InnerWorker:
         if "memory" in ways:
             keep_freed_memory()
         workload = WORKLOADS[model]
-        self.module = build_model(workload.model, 10, width=workload.width, seed=0).train()
+        self.module = build_model(ModelConfig(name=workload.model, width=workload.width), 10, seed=0).train()
         if "format" not in ways:
             make_plain(self.module)
         self.step = _flat_optimizer(self.module) if "flat" in ways else _torch_optimizer(self.module)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.utils.data import DataLoader, Dataset
 
+from rayctsl.config import ModelConfig
 from rayctsl.data.store import open_split
 from rayctsl.models import build_model
 
@@ -73,7 +74,7 @@ class ObviousTask:
             multiprocessing_context="fork",
         )
         self.batches = endless(loader)
-        self.model = build_model(num_classes=data.info.num_classes, seed=0, **model).train()
+        self.model = build_model(ModelConfig.model_validate(model), data.info.num_classes, seed=0).train()
         self.theta = [value for name, value in self.model.named_parameters() if not name.startswith("head.")]
         self.phi = [value.detach().clone() for value in self.theta]
         self.optimizer = torch.optim.SGD(

@@ -71,13 +71,13 @@ def task_costs(config: Config, measured: bool) -> dict[str, TaskCost]:
 
     torch.set_num_threads(1)
     keep_freed_memory()
-    options = config.model.model_dump(exclude={"name", "weights"})
+    model = config.model.model_copy(update={"weights": None})
     by_pixels: dict[int, TaskCost] = {}
     costs = {}
     for name in config.data.tasks:
         pixels = image_size(name, config.data.root)
         if pixels not in by_pixels:
-            module = build_model(config.model.name, 100, seed=0, **options).train()
+            module = build_model(model, 100, seed=0).train()
             by_pixels[pixels] = count_step(module, pixels, config.data.batch_size)
             if measured:
                 seconds = time_step(module, pixels, config.data.batch_size)
@@ -145,8 +145,7 @@ def job_of(config: Config, costs: dict[str, TaskCost], tasks: int, delay: int, a
 
     names = list(costs)
     many = {f"{names[n % len(names)]}-{n // len(names)}": names[n % len(names)] for n in range(max(tasks, len(names)))}
-    options = config.model.model_dump(exclude={"name", "weights"})
-    module = build_model(config.model.name, 2, seed=0, **options)
+    module = build_model(config.model.model_copy(update={"weights": None}), 2, seed=0)
     head = find_head(module)
     floats = sum(value.numel() for name, value in module.named_parameters() if not name.startswith(f"{head}."))
 

@@ -114,8 +114,7 @@ def _accuracy(config: Any, initialization: str | None, target: str, seed: int) -
 
     torch.set_num_threads(1)
     dataset = open_dataset(target, config.data.root)
-    options = config.model.model_dump(exclude={"name", "weights"})
-    module = build_model(config.model.name, dataset.num_classes, seed=seed, **options)
+    module = build_model(config.model, dataset.num_classes, seed)
     phi = open_initialization(initialization).phi() if initialization else None
     tuner = Finetuner(module, dataset, config.finetune, seed=seed, phi=phi)
     tuner.run()

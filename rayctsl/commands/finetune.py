@@ -61,7 +61,7 @@ def finetune(arguments: argparse.Namespace) -> None:
         None if arguments.init == "none" else arguments.init,
         arguments.dataset,
         config=config.finetune,
-        model_options=config.model.model_dump(exclude={"weights"}),
+        random_model=config.model,
         data_root=arguments.data_root or config.data.root,
         storage=arguments.storage,
         on_point=show,

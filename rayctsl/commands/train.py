@@ -60,4 +60,4 @@ def check_tasks(config: object) -> None:
     assert isinstance(config, Config)
     for name in config.data.tasks:
         open_dataset(name, config.data.root)
-    build_model(config.model.name, 2, seed=config.seed, **config.model.model_dump(exclude={"name", "weights"}))
+    build_model(config.model.model_copy(update={"weights": None}), 2, config.seed)

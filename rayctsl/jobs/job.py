@@ -14,6 +14,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rayctsl.contract import package_versions
 from rayctsl.storage import Storage
 
 SPEC, CANCEL = "spec.json", "cancel"
@@ -151,7 +152,7 @@ def _train(job: Storage, attempt: int, events: EventLog, pace: Pace) -> dict[str
         "num_classes": dataset.num_classes,
         "dataset_checksum": dataset.train.info.checksum,
         "weights": {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)},
-        "versions": _versions(),
+        "versions": package_versions(),
     }
     return {"result": result}
 
@@ -168,21 +169,20 @@ def _prepare(spec: dict[str, Any]) -> tuple[dict[str, Any], Any, dict[str, Any]]
 
     dataset = open_dataset(spec["dataset"], spec["data_root"])
     initialization = open_initialization(spec["initialization"]["path"])
-    if initialization.card["sha256"] != spec["initialization"]["sha256"]:
+    if initialization.card.sha256 != spec["initialization"]["sha256"]:
         raise ValueError(f"initialization {initialization.id} has changed since the job was accepted")
     config, seed = FinetuneConfig.model_validate(spec["config"]), spec["seed"]
-    model = {**initialization.card["model"], "weights": None}
+    model = initialization.card.built_in
     device = "cuda" if torch.cuda.is_available() else "cpu"
 
     def start(phi: Any) -> Finetuner:
-        options = dict(model)
-        module = build_model(options.pop("name"), dataset.num_classes, seed=seed, **options)
+        module = build_model(model, dataset.num_classes, seed)
         return Finetuner(module, dataset, config, seed=seed, phi=phi, device=device)
 
     runs = {"initialization": start(initialization.phi())}
     if spec["compare_with_scratch"]:
         runs["scratch"] = start(None)
-    return runs, dataset, model
+    return runs, dataset, model.model_dump(mode="json")
 
 
 def _report(events: EventLog, run: str, point: Any) -> None:
@@ -214,14 +214,6 @@ def _latest_checkpoint(job: Storage, attempt: int) -> dict[str, Any] | None:
         except (FileNotFoundError, SafetensorError):
             continue
     return None
-
-
-def _versions() -> dict[str, str]:
-    import platform
-    from importlib.metadata import version
-
-    packages = {name: version(name) for name in ("rayctsl", "torch", "ray", "numpy")}
-    return {"python": platform.python_version(), **packages}
 
 
 def one_line(error: BaseException) -> str:

@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import nn
 
+from rayctsl.config import ModelConfig
 from rayctsl.data.batches import Normalizer
 from rayctsl.data.store import SplitInfo
 from rayctsl.models import build_model
@@ -63,8 +64,8 @@ class Finetuned:
             raw: dict[str, Any] = json.loads(metadata[KEY])
             fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in raw.items()}
             facts = Facts(**fields)
-            options = {**facts.model, "weights": None}
-            module = build_model(options.pop("name"), len(facts.class_names), seed=0, **options)
+            model = ModelConfig.model_validate({**facts.model, "weights": None})
+            module = build_model(model, len(facts.class_names), seed=0)
             module.load_state_dict(load(data))
         except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, struct.error, SafetensorError) as error:
             raise ValueError(f"this is not a fine-tuned model's file: {' '.join(str(error).split())[:200]}") from None

@@ -18,9 +18,8 @@ from torch.nn import functional
 from rayctsl.config import FinetuneConfig
 from rayctsl.data.batches import Batches, Normalizer, batches_in_order, generator_for
 from rayctsl.data.library import Dataset
-from rayctsl.flat import FlatModule, build_optimizer, copy_state
+from rayctsl.flat import FlatModule, build_optimizer, copy_state, load_backbone
 from rayctsl.models import find_head
-from rayctsl.registry import load_backbone
 from rayctsl.statistics import mean_and_interval
 
 EVALUATION_BATCH = 256

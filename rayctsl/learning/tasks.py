@@ -84,8 +84,7 @@ class ImageTask:
 
 def model_builder(config: Config) -> ModelBuilder:
     """The config's model as a function of the number of classes; the backbone depends on the seed alone."""
-    options = config.model.model_dump(exclude={"name"})
-    return lambda num_classes: build_model(config.model.name, num_classes, seed=config.seed, **options)
+    return lambda num_classes: build_model(config.model, num_classes, config.seed)
 
 
 def build_image_task(

@@ -63,14 +63,14 @@ def validate(phi: Mapping[str, Tensor], config: Config, sweep: Sweep) -> float:
     validation = sweep.validation
     settings = {name: getattr(validation, name) for name in FinetuneConfig.model_fields}
     finetune = FinetuneConfig(**{**settings, "evaluate_every": validation.evaluate_every or validation.steps})
-    options = config.model.model_dump(exclude={"name", "weights"})
+    model = config.model.model_copy(update={"weights": None})
     device = "cuda" if validation.gpus and ray.get_gpu_ids() else "cpu"
     accuracies = []
     for name in config.data.tasks:
         dataset = open_dataset(name, config.data.root)
         _, tuned, measured = divide(dataset, sweep)
         for seed in range(validation.seeds):
-            module = build_model(config.model.name, dataset.num_classes, seed=seed, **options)
+            module = build_model(model, dataset.num_classes, seed)
             parts = {"train_indices": tuned, "test_indices": measured}
             tuner = Finetuner(module, dataset, finetune, seed=seed, phi=phi, device=device, **parts)
             tuner.run()

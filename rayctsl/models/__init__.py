@@ -7,77 +7,57 @@ model takes float images [B, 1 or 3, H, W] and says in `head_name` which of its 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 
 import torch
 from torch import nn
 
-from rayctsl.models.resnet import ACTIVATIONS, CifarResNet
+from rayctsl.config import ModelConfig, suggest
+from rayctsl.models.resnet import CifarResNet
 
-__all__ = ["MODELS", "build_model", "find_head", "num_parameters", "with_head"]
+__all__ = ["MODELS", "build_model", "find_head", "with_head"]
 
 _HEAD_NAMES = ("head", "fc", "classifier")
 
 
-def _build_cifar(name: str, num_classes: int, width: int, activation: str, weights: str | None) -> nn.Module:
-    if weights is not None:
-        raise ValueError(f"model '{name}' has no pretrained weights; 'resnet18' and 'resnet34' have")
-    blocks_per_stage = (int(name.removeprefix("resnet")) - 2) // 6
-    return CifarResNet(blocks_per_stage, width, num_classes, activation)
+def _build_cifar(model: ModelConfig) -> nn.Module:
+    if model.weights is not None:
+        raise ValueError(f"model '{model.name}' has no pretrained weights; 'resnet18' and 'resnet34' have")
+    blocks_per_stage = (int(model.name.removeprefix("resnet")) - 2) // 6
+    return CifarResNet(blocks_per_stage, model.width, 1, model.activation)
 
 
-def _build_imagenet(name: str, num_classes: int, width: int, activation: str, weights: str | None) -> nn.Module:
-    if width not in (16, 64):  # 64 is the truth, 16 the default of `build_model`
-        raise ValueError(f"model '{name}' has the fixed width 64, it cannot be built with width {width}")
+def _build_imagenet(model: ModelConfig) -> nn.Module:
+    if model.width not in (16, 64):  # 64 is the truth, 16 the config's default
+        raise ValueError(f"model '{model.name}' has the fixed width 64, it cannot be built with width {model.width}")
     # torchvision takes a second to import, and most runs do without it.
     from rayctsl.models.pretrained import build_imagenet_resnet
 
-    return build_imagenet_resnet(name, num_classes, activation, weights)
+    return build_imagenet_resnet(model.name, 1, model.activation, model.weights)
 
 
-MODELS: dict[str, Callable[..., nn.Module]] = {
-    "resnet8": partial(_build_cifar, "resnet8"),
-    "resnet20": partial(_build_cifar, "resnet20"),
-    "resnet32": partial(_build_cifar, "resnet32"),
-    "resnet44": partial(_build_cifar, "resnet44"),
-    "resnet56": partial(_build_cifar, "resnet56"),
-    "resnet18": partial(_build_imagenet, "resnet18"),
-    "resnet34": partial(_build_imagenet, "resnet34"),
+MODELS: dict[str, Callable[[ModelConfig], nn.Module]] = {  # each makes a head of one output, which is replaced
+    **dict.fromkeys(("resnet8", "resnet20", "resnet32", "resnet44", "resnet56"), _build_cifar),
+    **dict.fromkeys(("resnet18", "resnet34"), _build_imagenet),
 }
 
 
-def build_model(
-    name: str,
-    num_classes: int,
-    *,
-    width: int = 16,
-    activation: str = "relu",
-    weights: str | None = None,
-    seed: int | None = None,
-) -> nn.Module:
-    """Build the model `name` with a fresh head of `num_classes` outputs.
+def build_model(model: ModelConfig, num_classes: int, seed: int | None = None) -> nn.Module:
+    """Build a model with a fresh head of `num_classes` outputs.
 
     Args:
-        width: channels of the first stage; only of the CIFAR-style models.
-        activation: "relu" or "softplus".
-        weights: of resnet18 and resnet34: None, "imagenet" (downloaded by torchvision) or a local state-dict file.
         seed: makes the backbone a pure function of (seed, name, width) and the head one of (seed, num_classes), and
             leaves torch's random state alone; the model is then made on the CPU. Without it, that state decides.
     """
-    _check_known("model", name, MODELS)
-    _check_known("activation", activation, ACTIVATIONS)
+    _check_known("model", model.name, MODELS)
     if num_classes < 1:
         raise ValueError(f"num_classes must be at least 1, not {num_classes}")
-    if width < 1:
-        raise ValueError(f"width must be at least 1, not {width}")
     # The head is made after the backbone and from its own seed, so that its size cannot touch the backbone's numbers.
-    with _seeded(seed, "backbone", name, width):
-        model = MODELS[name](num_classes=1, width=width, activation=activation, weights=weights)
+    with _seeded(seed, "backbone", model.name, model.width):
+        module = MODELS[model.name](model)
     with _seeded(seed, "head", num_classes):
-        return with_head(model, num_classes, find_head(model))
+        return with_head(module, num_classes, find_head(module))
 
 
 def find_head(module: nn.Module, head_name: str | None = None) -> str:
@@ -108,18 +88,10 @@ def with_head(module: nn.Module, num_classes: int, head_name: str | None = None)
     return module
 
 
-def num_parameters(module: nn.Module) -> int:
-    """How many numbers the module learns."""
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
 def _check_known(kind: str, name: str, known: Iterable[str]) -> None:
     known = list(known)
-    if name in known:
-        return
-    near = difflib.get_close_matches(name, known, n=1)
-    advice = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
-    raise ValueError(f"{kind} '{name}' is unknown; {advice}")
+    if name not in known:
+        raise ValueError(f"{kind} {name!r} is unknown{suggest(name, known)}")
 
 
 @contextlib.contextmanager

@@ -105,8 +105,8 @@ def write_best(sweep: Sweep, run: Storage, best: TrialRecord, storage: str | Non
     note = f"# The best trial of a sweep: {best.id}, validation accuracy {best.last(METRIC):.1f} %\n"
     run.write("best.yaml", (note + dump_config(trial_config(sweep, best.overrides))).encode())
     found = open_initialization(str(run.inside(f"trials/{best.id}")))
-    metrics = {**found.card["metrics"], METRIC: best.last(METRIC), "sweep_trial": best.id}
-    return publish(Initialization(found.storage, {**found.card, "metrics": metrics}), storage or str(run))
+    metrics = {**found.card.metrics, METRIC: best.last(METRIC), "sweep_trial": best.id}
+    return publish(Initialization(found.storage, found.card.changed(metrics=metrics)), storage or str(run))
 
 
 def warnings_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rayctsl.registry import CARD, PHI
+from rayctsl.card import CARD, PHI
 from serve.bench.instance import Instance, make_initialization
 
 BLOCK = 1024 * 1024

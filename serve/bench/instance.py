@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from rayctsl.config import build_config
+from rayctsl.config import ModelConfig, build_config
 from rayctsl.data.store import SplitInfo, write_split
 from rayctsl.registry import Initialization, save_initialization
 from rayctsl.storage import Storage
@@ -45,7 +45,7 @@ def make_initialization(storage: Path, seed: int = 0, method: str = "shifting") 
         "data": {"tasks": ["latin", "greek"]},
         "method": {"name": method},
     })  # fmt: skip
-    module = build_model("resnet8", 3, width=4, seed=seed)
+    module = build_model(ModelConfig(name="resnet8", width=4), 3, seed)
     head = find_head(module)
     phi = {name: value.detach().clone() for name, value in module.named_parameters() if not name.startswith(head)}
     metrics = {"accuracy": 0.5, "curve": [[0, 1.0], [100, 0.5]]}

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rayctsl.registry import CARD, PHI
+from rayctsl.card import CARD, PHI
 from serve.bench.instance import Instance, make_initialization
 
 
@@ -43,7 +43,7 @@ def measure(num_initializations: int, num_clients: int, num_requests: int, limit
 
 def _fill(storage: Path, count: int) -> None:
     first = make_initialization(storage)
-    card, phi = dict(first.card), first.storage.read(PHI)
+    card, phi = first.card.to_json(), first.storage.read(PHI)
     for number in range(1, count):
         folder = storage / "initializations" / f"copy-{number}"
         folder.mkdir()

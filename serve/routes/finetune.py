@@ -115,7 +115,7 @@ def build_spec(service: Service, body: FinetuneRequest) -> dict[str, Any]:
         "data_root": data_root(service.settings.data_root),
         "initialization": {
             "id": entry.id,
-            "sha256": entry.card["sha256"],
+            "sha256": entry.card.sha256,
             "path": str(entry.initialization.storage),
         },
         "seed": body.seed,

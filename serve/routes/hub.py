@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path
 from starlette.responses import JSONResponse, Response
 
-from rayctsl.registry import CARD, PHI, README
+from rayctsl.card import CARD, PHI, README
 from serve.files import FileAnswer
 from serve.index import Entry
 from serve.problems import Problem, documented
@@ -98,7 +98,7 @@ def _find(service: Any, namespace: str, repository: str, revision: str) -> Entry
 def _checksum(entry: Entry, path: FilePath) -> str:
     """As the hub has it: large files by their sha256, small ones by the name that git gives them."""
     if path.name == PHI:
-        return str(entry.card["sha256"])
+        return entry.card.sha256
     content = path.read_bytes()
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
@@ -118,15 +118,15 @@ def _describe(entry: Entry) -> dict[str, Any]:
         "modelId": f"{NAMESPACE}/{entry.id}",
         "author": NAMESPACE,
         "sha": entry.commit,
-        "lastModified": _hub_time(card["created"]),
-        "createdAt": _hub_time(card["created"]),
+        "lastModified": _hub_time(card.created),
+        "createdAt": _hub_time(card.created),
         "private": False,
         "gated": False,
         "disabled": False,
         "downloads": 0,
         "likes": 0,
         "library_name": "rayctsl",
-        "tags": ["meta-learning", "image-classification", *card.get("tasks", [])],
+        "tags": ["meta-learning", "image-classification", *card.tasks],
         "siblings": [{"rfilename": name} for name in FILES],
     }
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from rayctsl.config import suggest
 from serve.files import FileAnswer
-from serve.index import Entry, name_of
+from serve.index import Entry
 from serve.problems import Problem, documented
 from serve.schemas import ID, Initialization, InitializationList
 from serve.service import Service, service_of
@@ -23,11 +23,11 @@ Name = Annotated[str | None, Query(max_length=100)]
 Sort = Literal["-created", "created", "id", "-id", "size", "-size", "method", "-method", "model", "-model"]
 
 KEYS: dict[str, Callable[[Entry], Any]] = {
-    "created": lambda entry: entry.card["created"],
+    "created": lambda entry: entry.card.created,
     "id": lambda entry: entry.id,
-    "size": lambda entry: entry.card.get("size", 0),
-    "method": lambda entry: name_of(entry.card.get("method")),
-    "model": lambda entry: name_of(entry.card["model"]),
+    "size": lambda entry: entry.card.size,
+    "method": lambda entry: entry.card.method.name,
+    "model": lambda entry: entry.card.model.name,
 }
 WEIGHTS_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
@@ -75,11 +75,11 @@ async def list_initializations(
     """A page of cards, newest first; long metrics are left to the single card."""
     entries = service.index.newest_first
     if method is not None:
-        entries = [entry for entry in entries if name_of(entry.card.get("method")) == method]
+        entries = [entry for entry in entries if entry.card.method.name == method]
     if model is not None:
-        entries = [entry for entry in entries if name_of(entry.card["model"]) == model]
+        entries = [entry for entry in entries if entry.card.model.name == model]
     if task is not None:
-        entries = [entry for entry in entries if task in entry.card.get("tasks", ())]
+        entries = [entry for entry in entries if task in entry.card.tasks]
     if q:
         words = q.lower().split()
         entries = [entry for entry in entries if all(word in entry.search for word in words)]
@@ -108,7 +108,7 @@ async def weights(service: Fresh, id: Id) -> Response:
     """The backbone's parameters (safetensors); ETag is the sha256, so downloads can be resumed and verified."""
     entry = find(service, id)
     path = await asyncio.to_thread(service.index.file, entry)
-    return FileAnswer(path, entry.card["sha256"], f"{entry.id}.safetensors", metrics=service.metrics)
+    return FileAnswer(path, entry.card.sha256, f"{entry.id}.safetensors", metrics=service.metrics)
 
 
 router.get("/initializations/{id}/weights", response_class=Response, responses=WEIGHTS_RESPONSES)(weights)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rayctsl.config import Config, build_config
+from rayctsl.config import Config, ModelConfig, build_config
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.run_folder import RunFolder
 
@@ -25,7 +25,7 @@ class TinyTask:
     def build_module(self) -> nn.Module:
         from rayctsl.models import build_model
 
-        return build_model("resnet8", self.num_classes, width=4, seed=0)
+        return build_model(ModelConfig(name="resnet8", width=4), self.num_classes, seed=0)
 
     def head_name(self, module: nn.Module) -> str | None:
         return "head"

@@ -59,8 +59,8 @@ def test_whole_run_leaves_the_same_initialization_as_run_local(ray_cluster, tiny
     problem = tiny_problem(2, topology={"workers": 2})
     here = run_local(problem.config, new_folder(problem), problem)
     there = run_on_ray(problem.config, new_folder(problem), problem)
-    assert here.card["sha256"] == there.card["sha256"]
-    assert there.card["spent"] == {"inner": 20, "held_out": 0, "hessian": 0}
+    assert here.card.sha256 == there.card.sha256
+    assert there.card.spent == {"inner": 20, "held_out": 0, "hessian": 0}
 
 
 def test_too_small_a_cluster_is_refused_at_once(ray_cluster, tiny_problem):

@@ -72,8 +72,8 @@ def test_kills_do_not_change_phi(ray_cluster, tiny_problem, new_folder, transpor
     said = capfd.readouterr().err
     assert "fault 1" in said
     assert "recovered in" in said
-    assert disturbed.card["sha256"] == undisturbed.card["sha256"]
-    assert disturbed.card["spent"] == undisturbed.card["spent"]
+    assert disturbed.card.sha256 == undisturbed.card.sha256
+    assert disturbed.card.spent == undisturbed.card.spent
     assert leftovers() == []
 
 

@@ -36,7 +36,7 @@ def new_job(world: Path, name: str, **change: Any) -> Storage:
         "data_root": str(world / "data"),
         "initialization": {
             "id": initialization.id,
-            "sha256": initialization.card["sha256"],
+            "sha256": initialization.card.sha256,
             "path": str(initialization.storage),
         },
         "seed": 3,

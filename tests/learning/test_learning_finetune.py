@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rayctsl.commands.finetune import main
-from rayctsl.config import FinetuneConfig
+from rayctsl.config import FinetuneConfig, ModelConfig
 from rayctsl.data.library import Dataset
 from rayctsl.data.store import SplitInfo, open_split, write_split
 from rayctsl.learning.finetune import Finetuner, finetune, subsample
@@ -37,7 +37,7 @@ def stripes(tmp_path_factory):
 
 
 def module(num_classes: int = 4, seed: int = 0) -> torch.nn.Module:
-    return build_model("resnet8", num_classes, width=4, seed=seed)
+    return build_model(ModelConfig(name="resnet8", width=4), num_classes, seed=seed)
 
 
 def test_learns_and_reports(stripes):

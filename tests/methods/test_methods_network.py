@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from rayctsl.config import ModelConfig
 from rayctsl.flat import FlatModule
 from rayctsl.learning.engine import LocalEngine
 from rayctsl.methods import METHODS
@@ -25,7 +26,7 @@ class Pictures:
         self.labels = torch.randint(num_classes, (2, 12), generator=generator)
 
     def build_module(self):
-        return build_model("resnet8", self.num_classes, width=4, activation=self.activation, seed=0)
+        return build_model(ModelConfig(name="resnet8", width=4, activation=self.activation), self.num_classes, seed=0)
 
     def head_name(self, module):
         return find_head(module)

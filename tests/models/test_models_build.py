@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rayctsl.models import MODELS, build_model, find_head, num_parameters, with_head
+from rayctsl.config import ModelConfig
+from rayctsl.models import MODELS, build_model, find_head, with_head
+from tests.models.counting import num_parameters
 
 
 def split(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -29,19 +31,19 @@ def same(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
 
 @pytest.mark.parametrize("name", ["resnet8", "resnet20", "resnet18"])
 def test_backbone_depends_on_the_seed_and_not_on_the_number_of_classes(name: str):
-    few, many = (split(build_model(name, num_classes, seed=7)) for num_classes in (2, 100))
-    again, other = (split(build_model(name, 2, seed=seed)) for seed in (7, 8))
+    few, many = (split(build_model(ModelConfig(name=name), num_classes, seed=7)) for num_classes in (2, 100))
+    again, other = (split(build_model(ModelConfig(name=name), 2, seed=seed)) for seed in (7, 8))
     assert same(few[0], many[0])
     assert same(few[0], again[0])
     assert same(few[1], again[1])
     assert not same(few[0], other[0])
     assert not same(few[1], other[1])
-    assert many[1][f"{find_head(build_model(name, 2))}.weight"].shape[0] == 100
+    assert many[1][f"{find_head(build_model(ModelConfig(name=name), 2))}.weight"].shape[0] == 100
 
 
 def test_one_seed_gives_unrelated_numbers_to_other_names_and_widths():
     stems = [
-        build_model(name, 2, width=width, seed=0).state_dict()["stem.0.weight"].flatten()[:50]
+        build_model(ModelConfig(name=name, width=width), 2, seed=0).state_dict()["stem.0.weight"].flatten()[:50]
         for name, width in (("resnet8", 16), ("resnet20", 16), ("resnet8", 8))
     ]
     # Fan-out scales with the width, so compare signs: equal draws would agree everywhere.
@@ -51,23 +53,23 @@ def test_one_seed_gives_unrelated_numbers_to_other_names_and_widths():
 def test_a_seed_leaves_the_global_random_state_alone_and_ignores_it():
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    first = build_model("resnet8", 5, seed=0)
+    first = build_model(ModelConfig(name="resnet8"), 5, seed=0)
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(2)
-    assert same(first.state_dict(), build_model("resnet8", 5, seed=0).state_dict())
+    assert same(first.state_dict(), build_model(ModelConfig(name="resnet8"), 5, seed=0).state_dict())
 
 
 def test_without_a_seed_the_global_random_state_decides():
     torch.manual_seed(1)
-    first, second = build_model("resnet8", 5), build_model("resnet8", 5)
+    first, second = build_model(ModelConfig(name="resnet8"), 5), build_model(ModelConfig(name="resnet8"), 5)
     torch.manual_seed(1)
-    assert same(first.state_dict(), build_model("resnet8", 5).state_dict())
+    assert same(first.state_dict(), build_model(ModelConfig(name="resnet8"), 5).state_dict())
     assert not same(first.state_dict(), second.state_dict())
 
 
 def test_a_numpy_seed_is_the_same_seed():
     seeds = (3, np.int64(3))
-    left, right = (build_model("resnet8", 5, width=4, seed=seed).state_dict() for seed in seeds)  # type: ignore[arg-type]
+    left, right = (build_model(ModelConfig(name="resnet8", width=4), 5, seed=seed).state_dict() for seed in seeds)  # type: ignore[arg-type]
     assert same(left, right)
 
 
@@ -75,23 +77,22 @@ def test_a_numpy_seed_is_the_same_seed():
     ("arguments", "message"),
     [
         ({"name": "resnet_20"}, r"model 'resnet_20' is unknown; did you mean 'resnet20'\?"),
-        ({"name": "vgg"}, "model 'vgg' is unknown; known are resnet8, resnet20"),
-        ({"activation": "softpuls"}, r"activation 'softpuls' is unknown; did you mean 'softplus'\?"),
+        ({"name": "vgg"}, "model 'vgg' is unknown; known: resnet18, resnet20"),
         ({"num_classes": 0}, "num_classes must be at least 1, not 0"),
-        ({"width": 0}, "width must be at least 1, not 0"),
         ({"weights": "imagenet"}, "model 'resnet8' has no pretrained weights"),
         ({"name": "resnet18", "width": 32}, "fixed width 64, it cannot be built with width 32"),
     ],
 )
 def test_bad_input_is_refused_with_one_sentence(arguments: dict, message: str):
+    num_classes = arguments.pop("num_classes", 5)
     with pytest.raises(ValueError, match=message) as caught:
-        build_model(**{"name": "resnet8", "num_classes": 5, **arguments})
+        build_model(ModelConfig(**{"name": "resnet8", **arguments}), num_classes)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models_name_their_head_and_survive_a_pickle(name: str):
-    model = build_model(name, 3, seed=0).eval()
+    model = build_model(ModelConfig(name=name), 3, seed=0).eval()
     assert model.head_name == ("fc" if name in ("resnet18", "resnet34") else "head")
     assert isinstance(model.get_submodule(find_head(model)), nn.Linear)
     images = torch.zeros(1, 1, 32, 32)

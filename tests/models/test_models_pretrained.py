@@ -10,8 +10,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rayctsl.models import build_model, num_parameters
+from rayctsl.config import ModelConfig
+from rayctsl.models import build_model
 from rayctsl.torchvision_import import import_torchvision
+from tests.models.counting import num_parameters
 
 State = dict[str, Tensor]
 
@@ -47,14 +49,14 @@ def backbone(state: State) -> State:
 
 @pytest.mark.parametrize(("name", "backbone_size"), [("resnet18", 11_176_512), ("resnet34", 21_284_672)])
 def test_size_of_the_backbone(name: str, backbone_size: int):
-    model = build_model(name, 10, seed=0)
+    model = build_model(ModelConfig(name=name), 10, seed=0)
     assert num_parameters(model) - num_parameters(model.get_submodule("fc")) == backbone_size
 
 
 @pytest.mark.parametrize("pixels", [32, 84, 224])
 def test_image_sizes(pixels: int):
     with torch.no_grad():
-        assert build_model("resnet18", 6, seed=0)(torch.zeros(2, 1, pixels, pixels)).shape == (2, 6)
+        assert build_model(ModelConfig(name="resnet18"), 6, seed=0)(torch.zeros(2, 1, pixels, pixels)).shape == (2, 6)
 
 
 @pytest.mark.parametrize(("file", "save"), FORMATS)
@@ -62,18 +64,20 @@ def test_a_local_file_gives_the_backbone_and_the_seed_the_head(
     tmp_path: Path, state: State, file: str, save: Callable[[State, Path], None]
 ):
     save(state, tmp_path / file)
-    model = build_model("resnet18", 5, weights=str(tmp_path / file), seed=1)
+    model = build_model(ModelConfig(name="resnet18", weights=str(tmp_path / file)), 5, seed=1)
     loaded = backbone(model.state_dict())
     assert loaded.keys() == backbone(state).keys()
     assert all(torch.equal(loaded[name], state[name]) for name in loaded)
-    assert torch.equal(model.state_dict()["fc.weight"], build_model("resnet18", 5, seed=1).state_dict()["fc.weight"])
+    assert torch.equal(
+        model.state_dict()["fc.weight"], build_model(ModelConfig(name="resnet18"), 5, seed=1).state_dict()["fc.weight"]
+    )
 
 
 def test_loaded_weights_compute_what_torchvision_computes(tmp_path: Path, state: State):
     torch.save(state, tmp_path / "weights.pth")
     theirs = import_torchvision().models.resnet18(weights=None)
     theirs.load_state_dict(state)
-    ours = build_model("resnet18", 1000, weights=str(tmp_path / "weights.pth"))
+    ours = build_model(ModelConfig(name="resnet18", weights=str(tmp_path / "weights.pth")), 1000)
     ours.get_submodule("fc").load_state_dict(theirs.fc.state_dict())
     images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     assert torch.equal(ours.eval()(images), theirs.eval()(images))
@@ -81,7 +85,7 @@ def test_loaded_weights_compute_what_torchvision_computes(tmp_path: Path, state:
 
 def test_a_file_without_head_or_batch_counters_is_enough(tmp_path: Path, state: State):
     save_file(backbone(state), tmp_path / "old.safetensors")
-    model = build_model("resnet18", 5, weights=str(tmp_path / "old.safetensors"))
+    model = build_model(ModelConfig(name="resnet18", weights=str(tmp_path / "old.safetensors")), 5)
     assert torch.equal(model.state_dict()["conv1.weight"], state["conv1.weight"])
 
 
@@ -142,7 +146,7 @@ def test_imagenet_takes_torchvisions_file(tmp_path: Path, state: State, monkeypa
     cache = tmp_path / "hub" / "checkpoints"
     cache.mkdir(parents=True)
     torch.save(state, cache / "resnet18-f37072fd.pth")
-    model = build_model("resnet18", 5, weights="imagenet")
+    model = build_model(ModelConfig(name="resnet18", weights="imagenet"), 5)
     assert torch.equal(model.state_dict()["layer4.1.conv2.weight"], state["layer4.1.conv2.weight"])
 
 
@@ -153,10 +157,10 @@ def test_a_download_that_fails_says_what_else_to_do(tmp_path: Path, monkeypatch:
     for variable in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(variable, raising=False)
     with pytest.raises(RuntimeError, match=r"could not be downloaded .*; give the path of a local file instead"):
-        build_model("resnet18", 5, weights="imagenet")
+        build_model(ModelConfig(name="resnet18", weights="imagenet"), 5)
 
 
 def refused(weights: str, message: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole message is compared below
-        build_model("resnet18", 5, weights=weights)
+        build_model(ModelConfig(name="resnet18", weights=weights), 5)
     assert str(caught.value) == message

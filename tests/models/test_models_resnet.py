@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rayctsl.models import MODELS, build_model, num_parameters
+from rayctsl.config import ModelConfig
+from rayctsl.models import MODELS, build_model
 from rayctsl.models.resnet import Block, shortcut
+from tests.models.counting import num_parameters
 
 CIFAR_BLOCKS = {"resnet8": 1, "resnet20": 3, "resnet32": 5, "resnet44": 7, "resnet56": 9}
 
@@ -27,19 +29,19 @@ def expected_parameters(blocks: int, width: int, num_classes: int) -> int:
 @pytest.mark.parametrize(("name", "blocks"), CIFAR_BLOCKS.items())
 @pytest.mark.parametrize(("width", "num_classes"), [(16, 10), (5, 3)])
 def test_parameter_count(name: str, blocks: int, width: int, num_classes: int):
-    model = build_model(name, num_classes, width=width)
+    model = build_model(ModelConfig(name=name, width=width), num_classes)
     assert num_parameters(model) == expected_parameters(blocks, width, num_classes)
 
 
 def test_resnet20_has_the_published_size():
-    model = build_model("resnet20", 10)
+    model = build_model(ModelConfig(name="resnet20"), 10)
     assert num_parameters(model) == 269_722
     assert num_parameters(model.get_submodule(str(model.head_name))) == 650
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_parameter_gets_a_gradient(name: str):
-    model = build_model(name, 4, width=16 if name in ("resnet18", "resnet34") else 4, seed=0)
+    model = build_model(ModelConfig(name=name, width=16 if name in ("resnet18", "resnet34") else 4), 4, seed=0)
     images = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     logits = model(images)
     assert logits.shape == (6, 4)
@@ -53,13 +55,13 @@ def test_every_parameter_gets_a_gradient(name: str):
 @pytest.mark.parametrize(("height", "width"), [(20, 20), (28, 28), (33, 21), (84, 84), (96, 96)])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_image_sizes(height: int, width: int, channels: int):
-    model = build_model("resnet8", 7, width=3, seed=0)
+    model = build_model(ModelConfig(name="resnet8", width=3), 7, seed=0)
     assert model(torch.randn(2, channels, height, width)).shape == (2, 7)
 
 
 @pytest.mark.parametrize("name", ["resnet8", "resnet18"])
 def test_grey_is_colour_with_equal_channels(name: str):
-    model = build_model(name, 5, seed=0)
+    model = build_model(ModelConfig(name=name), 5, seed=0)
     grey = torch.randn(3, 1, 32, 32, generator=torch.Generator().manual_seed(1))
     assert torch.equal(model(grey), model(grey.repeat(1, 3, 1, 1)))
 
@@ -68,11 +70,11 @@ def test_grey_is_colour_with_equal_channels(name: str):
 @pytest.mark.parametrize("channels", [2, 4])
 def test_other_channel_counts_are_refused(name: str, channels: int):
     with pytest.raises(ValueError, match=f"must have 1 or 3 channels, not {channels}"):
-        build_model(name, 5)(torch.zeros(2, channels, 32, 32))
+        build_model(ModelConfig(name=name), 5)(torch.zeros(2, channels, 32, 32))
 
 
 def test_the_memory_layout_of_the_images_changes_nothing():
-    model = build_model("resnet8", 5, seed=0)
+    model = build_model(ModelConfig(name="resnet8"), 5, seed=0)
     images = torch.randn(3, 3, 24, 24, generator=torch.Generator().manual_seed(1))
     assert torch.equal(model(images), model(images.contiguous(memory_format=torch.channels_last)))
 
@@ -109,7 +111,7 @@ def test_block_adds_its_two_branches():
 
 @pytest.mark.parametrize("name", ["resnet20", "resnet18"])
 def test_initialization_is_kaiming_fan_out_and_plain_batch_norm(name: str):
-    model = build_model(name, 10, seed=3)
+    model = build_model(ModelConfig(name=name), 10, seed=3)
     scaled = []
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
@@ -128,21 +130,23 @@ def test_initialization_is_kaiming_fan_out_and_plain_batch_norm(name: str):
 
 @pytest.mark.parametrize(("name", "norms"), [("resnet8", 7), ("resnet20", 19), ("resnet18", 20)])
 def test_every_convolution_has_its_batch_norm(name: str, norms: int):
-    model = build_model(name, 10)
+    model = build_model(ModelConfig(name=name), 10)
     kinds = [type(module) for module in model.modules()]
     assert kinds.count(nn.BatchNorm2d) == norms
     assert kinds.count(nn.Conv2d) == norms
 
 
 def test_training_and_evaluation_mode_use_different_statistics():
-    model = build_model("resnet8", 5, width=4, seed=0)
+    model = build_model(ModelConfig(name="resnet8", width=4), 5, seed=0)
     images = torch.randn(8, 3, 20, 20, generator=torch.Generator().manual_seed(0)) + 2
     assert not torch.allclose(model.train()(images), model.eval()(images))
 
 
 @pytest.mark.parametrize("name", ["resnet8", "resnet18"])
 def test_softplus_leaves_no_relu_and_a_smooth_function(name: str):
-    rough, smooth = (build_model(name, 3, activation=activation, seed=0) for activation in ("relu", "softplus"))
+    rough, smooth = (
+        build_model(ModelConfig(name=name, activation=activation), 3, seed=0) for activation in ("relu", "softplus")
+    )
     assert any(isinstance(module, nn.ReLU) for module in rough.modules())
     assert not any(isinstance(module, nn.ReLU) for module in smooth.modules())
     assert all(torch.equal(a, b) for a, b in zip(rough.parameters(), smooth.parameters(), strict=True))
@@ -163,7 +167,7 @@ def curvature(model: nn.Module, images: Tensor) -> Tensor:
 
 def test_in_place_activation_is_safe_for_autograd():
     """The gradient equals a finite difference in float64."""
-    model = build_model("resnet8", 2, width=2, seed=0).double().eval()
+    model = build_model(ModelConfig(name="resnet8", width=2), 2, seed=0).double().eval()
     x = torch.randn(1, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert torch.autograd.gradcheck(model, (x.requires_grad_(),))
 
@@ -179,7 +183,7 @@ def test_the_shortcuts_gradient_keeps_channels_last(stride: int):
 
 
 def test_every_gradient_inside_the_network_comes_with_channels_last():
-    model = build_model("resnet8", 3, width=4, seed=0)
+    model = build_model(ModelConfig(name="resnet8", width=4), 3, seed=0)
     seen = []
 
     def watch(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rayctsl.card import PHI
 from rayctsl.jobs.job import run_job
-from rayctsl.registry import PHI
 from rayctsl.storage import Storage
 from serve.bench.instance import make_dataset, make_initialization
 from serve.index import InitializationIndex
@@ -51,10 +51,10 @@ def test_index_notices_what_changes(world: Path) -> None:
     index.refresh(force=True)
     assert second.id in index.by_id
     card = Path(second.storage.root) / "card.json"
-    card.write_text(json.dumps({**second.card, "tasks": ["other"]}))
+    card.write_text(json.dumps({**second.card.to_json(), "tasks": ["other"]}))
     os.utime(card, ns=(1, 1))
     index.refresh(force=True)
-    assert index.by_id[second.id].card["tasks"] == ["other"]
+    assert index.by_id[second.id].card.tasks == ("other",)
     card.unlink()
     index.refresh(force=True)
     assert set(index.by_id) == {index.newest_first[0].id}

@@ -255,7 +255,7 @@ def test_a_sweep_leaves_everything_and_a_crashed_trial_does_not_end_it(ray_clust
     [published] = (run / "initializations").iterdir()
     own = open_initialization(run / "trials" / finished[0]["trial"])
     assert open_initialization(published).phi_bytes() == own.phi_bytes()
-    assert open_initialization(published).card["metrics"]["validation_accuracy"] == finished[0]["validation_accuracy"]
+    assert open_initialization(published).card.metrics["validation_accuracy"] == finished[0]["validation_accuracy"]
     assert sorted(p.name for p in (run / "plots").iterdir()) == ["beta.png", "coordinates.png"]
     assert len(list((run / "tune").glob("*/events.out.tfevents.*"))) == 4
     assert leftovers() == []
@@ -281,7 +281,7 @@ def test_a_sweep_leaves_everything_and_a_crashed_trial_does_not_end_it(ray_clust
     sweep = load_sweep(path)
     config = trial_config(sweep, {"inner_steps": finished[0]["inner_steps"], "beta": 0.1})
     here = run_local(config, RunFolder.create(str(tmp_path / "here"), config), training_problem(config, sweep))
-    assert here.card["sha256"] == own.card["sha256"]
+    assert here.card.sha256 == own.card.sha256
 
 
 @pytest.mark.ray

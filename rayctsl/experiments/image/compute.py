@@ -80,12 +80,11 @@ def train(arguments: dict[str, Any], out: str) -> dict[str, Any]:
 def test(arguments: dict[str, Any], out: str) -> float:
     """Fine-tune a kept phi on a target; accuracy on the target's test images in percent."""
     initialization = open_initialization(str(Storage(out).inside(arguments["initialization"])))
-    if initialization.card["sha256"] != arguments["sha256"]:
+    if initialization.card.sha256 != arguments["sha256"]:
         raise ValueError(f"{initialization.storage} is not what the training left; delete its cell to train again")
     device = prepare_device(arguments)
     dataset = open_dataset(arguments["target"], arguments["root"])
-    options = {**initialization.card["model"], "weights": None}
-    module = build_model(options.pop("name"), dataset.num_classes, seed=arguments["seed"], **options)
+    module = build_model(initialization.card.built_in, dataset.num_classes, arguments["seed"])
     recipe = FinetuneConfig.model_validate(arguments["finetune"])
     recipe = recipe.model_copy(update={"evaluate_every": recipe.steps})
     tuner = Finetuner(module, dataset, recipe, seed=arguments["seed"], phi=initialization.phi(), device=device)
@@ -121,7 +120,7 @@ def _point(initialization: Initialization, arguments: dict[str, Any], folder: st
     """Where a kept phi is, and what it had cost."""
     card = initialization.card
     path = f"{arguments['run']}/{folder}"
-    return {"step": step, "path": path, "sha256": card["sha256"], "spent": card["spent"]}
+    return {"step": step, "path": path, "sha256": card.sha256, "spent": card.spent}
 
 
 def _losses(run: Run) -> list[list[float]]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rayctsl.commands.experiments import main
+from rayctsl.config import ModelConfig
 from rayctsl.experiments.error.measure import approximation_errors, build_learner, meta_update
 from rayctsl.experiments.error.report import Sweep, fit_bound, slope
 from rayctsl.learning.task_learner import TaskLearner
@@ -32,7 +33,7 @@ class Noise:
     def build_module(self) -> nn.Module:
         from rayctsl.models import build_model
 
-        return build_model("resnet8", 3, width=2, activation=self.activation, seed=0)
+        return build_model(ModelConfig(name="resnet8", width=2, activation=self.activation), 3, seed=0)
 
     def head_name(self, module: nn.Module) -> str | None:
         return "head"

@@ -15,6 +15,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from rayctsl.commands.experiments import main
+from rayctsl.config import ModelConfig
 from rayctsl.data.catalog import CATALOG
 from rayctsl.data.entries import SOURCES_FOLDER
 from rayctsl.data.importing import import_dataset
@@ -83,7 +84,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Weights as a local file, with the head of 1,000 classes that nobody needs."""
     path = tmp_path_factory.mktemp("weights") / "resnet18.safetensors"
-    save_file(build_model("resnet18", 1000, seed=7).state_dict(), path)
+    save_file(build_model(ModelConfig(name="resnet18"), 1000, seed=7).state_dict(), path)
     return path
 
 
@@ -101,7 +102,9 @@ def test_from_weights_to_table_1(root, weights, tmp_path, capsys):
         "shifting",
     }
     start = open_initialization(out / "runs" / "scratch-k2-seed0").phi()
-    assert torch.equal(start["layer1.0.conv1.weight"], build_model("resnet18", 2, seed=7).layer1[0].conv1.weight)
+    assert torch.equal(
+        start["layer1.0.conv1.weight"], build_model(ModelConfig(name="resnet18"), 2, seed=7).layer1[0].conv1.weight
+    )
     moved = open_initialization(out / "runs" / "shifting-k2-seed0").phi()
     assert not torch.equal(start["layer1.0.conv1.weight"], moved["layer1.0.conv1.weight"])
 

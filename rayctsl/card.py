@@ -1,0 +1,104 @@
+"""The card of an initialization: what `card.json` says, and its text for people."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field, FiniteFloat
+
+from rayctsl.config import AnyMethod, FinetuneConfig, ModelConfig, Section
+from rayctsl.contract import Contract
+
+PHI, CARD, README = "phi.safetensors", "card.json", "README.md"
+ID_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,95}")
+
+Curve = tuple[tuple[int | FiniteFloat, int | FiniteFloat], ...]
+Metric = int | FiniteFloat | Annotated[str, Field(max_length=1000)] | Curve | None
+Checksum = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+def _check_time(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+def _check_id(text: str) -> str:
+    if not ID_PATTERN.fullmatch(text):
+        raise ValueError(f"malformed id {text[:100]!r}")
+    return text
+
+
+class OwnModel(Section):
+    """A model that the user's program brought: it can be loaded with that class only."""
+
+    name: Literal["own"] = "own"
+    class_name: Annotated[str, Field(max_length=200)]
+    """Example: "my_package.MyNetwork"."""
+
+
+class Card(Contract):
+    """What is known of an initialization. Version 1 had neither `version` nor `finetune`."""
+
+    CURRENT: ClassVar[int] = 2
+
+    id: Annotated[str, AfterValidator(_check_id)]
+    model: OwnModel | ModelConfig
+    method: AnyMethod
+    alpha: FiniteFloat
+    beta: FiniteFloat | None
+    inner_steps: int
+    trajectories: int
+    tasks: tuple[Annotated[str, Field(max_length=200)], ...]
+    spent: dict[str, int]
+    """Gradients computed over all tasks: inner, held-out, Hessian products."""
+    seed: int
+    versions: dict[str, str]
+    """Of Python and the packages that decide results."""
+    sha256: Checksum
+    """Of phi.safetensors."""
+    size: Annotated[int, Field(ge=0)]
+    """Bytes of phi.safetensors."""
+    num_parameters: Annotated[int, Field(ge=0)]
+    metrics: dict[str, Metric]
+    """`loss_curve` [[inner steps, loss], …], `final_loss`, and what a sweep or a comparison adds."""
+    created: Annotated[str, AfterValidator(_check_time)]
+    """ISO time."""
+    finetune: FinetuneConfig | None = None
+    """The recipe that the run's config names for fine-tuning."""
+
+    @property
+    def built_in(self) -> ModelConfig:
+        """The model to build; ValueError when only the user's own program can."""
+        if isinstance(self.model, OwnModel):
+            raise ValueError(
+                f"initialization {self.id} is of your own model {self.model.class_name}: "
+                "pass it, as in load_initialization(..., model=MyNetwork)"
+            )
+        return self.model.model_copy(update={"weights": None})
+
+
+def readme(card: Card) -> str:
+    """The card for people, with the front matter that model hubs read."""
+    front = "---\nlibrary_name: rayctsl\ntags:\n- meta-learning\n- image-classification\n---\n"
+    kind = card.model.class_name if isinstance(card.model, OwnModel) else card.model.name
+    return f"""{front}# {card.id}
+
+A {kind} backbone ({card.num_parameters:,} parameters) to start fine-tuning from, meta-trained with
+`{card.method.name}` on {len(card.tasks)} datasets: {", ".join(card.tasks)}.
+
+| what | value |
+|---|---|
+| inner learning rate alpha | {card.alpha} |
+| meta learning rate beta | {card.beta} |
+| inner steps K x trajectories M | {card.inner_steps} x {card.trajectories} |
+| inner gradients spent, all tasks | {card.spent.get("inner", 0):,} |
+| seed | {card.seed} |
+| sha256 of {PHI} | `{card.sha256}` |
+
+```python
+import rayctsl
+module = rayctsl.load_initialization("PATH OR ID", num_classes=10)
+```
+"""
