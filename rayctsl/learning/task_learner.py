@@ -26,7 +26,7 @@ class TaskLearner:
         self.task, self.config = task, config
         self.module = task.build_module().train()
         self.flat = FlatModule(self.module, task.head_name(self.module))
-        self.theta, self.theta_grad = self.flat.backbone, self.flat.backbone_grad
+        self.theta, self.theta_grad, self.head = self.flat.backbone, self.flat.backbone_grad, self.flat.head
         self.forward = compiled(self.module) if config.compile else self.module
         self._bf16 = config.precision == "bf16" and why_not_bf16(self.theta.device.type) is None
         self.optimizer = build_optimizer(config.inner, self.flat.vector)

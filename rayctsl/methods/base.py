@@ -40,6 +40,7 @@ class Learner(Protocol):
 
     theta: Tensor
     theta_grad: Tensor
+    head: Tensor  # the task's own last layer, trained with theta; empty where there is none
     memory: dict[str, Tensor]  # what a method keeps of a task between steps; part of every snapshot
 
     def compute_gradient(self, index: int, *, head_only: bool = False) -> float: ...

@@ -15,6 +15,7 @@ class Leap(Method):
     Reference: with gamma_i = (theta_i, f_i) and the end of every segment held fixed,
     d/dphi sum_i |gamma_{i+1} - gamma_i|^p = -p sum_i |gamma_{i+1} - gamma_i|^{p-2} (dtheta_i + df_i grad f_i),
     where p = 1 is the length and p = 2 the energy. The stabilizer uses -|df_i| in place of df_i.
+    The path is that of all the parameters a task trains: its length counts the head's way too, though phi has no head.
     A segment closes when the loss at its end is known, which is one inner step later.
     """
 
@@ -30,6 +31,7 @@ class Leap(Method):
             self._close_segment(learner, loss)
         remember(learner, "theta").copy_(learner.theta)
         remember(learner, "grad").copy_(learner.theta_grad)
+        learner.memory["head"] = learner.head.clone()
         learner.memory["loss"] = torch.tensor([loss], dtype=torch.float64)
         learner.apply_gradient()
         return loss
@@ -46,7 +48,8 @@ class Leap(Method):
             change = -abs(change)
         pull = moved.add(remember(learner, "grad"), alpha=change)
         if self.norm:
-            length = (moved.square().sum().item() + change**2) ** 0.5
+            head = learner.head - learner.memory["head"]
+            length = (moved.square().sum().item() + head.square().sum().item() + change**2) ** 0.5
             pull.div_(max(length, 1e-12))
         else:
             pull.mul_(2)

@@ -25,7 +25,7 @@ def objective(task, path, losses, move, first, *, norm, loss, stabilizer):
     n, total = len(move), 0.0
     for i in range(K):
         start = np.concatenate([path[i][:n] + move, path[i][n:]])
-        square = np.sum((path[i + 1][:n] - start[:n]) ** 2)
+        square = np.sum((path[i + 1] - start) ** 2)
         if loss:
             end = losses[i] - abs(losses[i + 1] - losses[i]) if stabilizer else losses[i + 1]
             square += (end - task.value(start, first + i)) ** 2

@@ -39,7 +39,7 @@ class SurfaceLearner:
         self.config, self.surfaces = config, Surfaces(environments)
         self.num_tasks = len(environments[0].angles)
         self.theta = phi.repeat(self.num_tasks, 1)
-        self.theta_grad = torch.zeros_like(self.theta)
+        self.theta_grad, self.head = torch.zeros_like(self.theta), self.theta.new_empty(0)
         self.optimizer = build_optimizer(config.inner, self.theta)
         self.memory: dict[str, Tensor] = {}
         self.counts = torch.zeros(len(COUNTED), dtype=torch.int64)
