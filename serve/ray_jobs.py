@@ -24,9 +24,9 @@ class RayUnreachableError(Exception):
 class RayJobs:
     """Submit, look at and stop Ray jobs. `url` may change when a cluster is started anew."""
 
-    def __init__(self, url: str | None, token: str | None = None):
+    def __init__(self, url: str | None, token: str | None = None, transport: httpx.AsyncBaseTransport | None = None):
         self.url, self.token = url, token
-        self._http = httpx.AsyncClient(timeout=TIMEOUT, trust_env=False)
+        self._http = httpx.AsyncClient(timeout=TIMEOUT, trust_env=False, transport=transport)
 
     async def close(self) -> None:
         await self._http.aclose()

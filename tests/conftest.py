@@ -18,13 +18,14 @@ os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"
 # Ray warns of a change of its own in how GPUs are hidden from actors without one; warnings are errors here.
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
 
+import numpy as np
 import pytest
 import torch
 
-torch.set_num_threads(1)
+from rayctsl.data.library import Dataset
+from rayctsl.data.store import SplitInfo, open_split, write_split
 
-ROOT = Path(__file__).parent.parent
-SHARED = ROOT.parent / "shared"
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +35,20 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.environ["RAYCTSL_DATA"] = str(root)
     yield root
     del os.environ["RAYCTSL_DATA"]
+
+
+@pytest.fixture(scope="session")
+def shifted(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """96 and 48 stripes of 4 kinds; test images are brighter than training images, so statistics cannot be mixed up."""
+    folder, random = tmp_path_factory.mktemp("data") / "shifted", np.random.default_rng(0)
+    y, x = np.mgrid[:12, :12]
+    kinds = np.stack([y % 4 < 2, x % 4 < 2, (x + y) % 4 < 2, (x - y) % 4 < 2]) * 60 + 30
+    for split, count, light in (("train", 96, 0), ("test", 48, 90)):
+        labels = np.arange(count) % 4
+        images = np.clip(kinds[labels] + light + random.normal(0, 25, (count, 12, 12)), 0, 255).astype(np.uint8)
+        info = SplitInfo("shifted", split, (12, 12, 1), tuple("abcd"))
+        write_split(folder / f"{split}.arrow", images[..., None], labels, info)
+    return Dataset("shifted", open_split(folder / "train.arrow"), open_split(folder / "test.arrow"))
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,8 @@ with the connection, and the next one to ask leads. Changes are compare-and-set,
 
 from __future__ import annotations
 
+import contextlib
+
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -37,8 +39,11 @@ class Leadership:
 
     def release(self) -> None:
         """Let the next service lead at once."""
-        connection, self._connection = self._connection, None
+        connection, self._connection, led = self._connection, None, self.leads
         self.leads = not self._shared
         if connection is not None:
+            if led:  # a closed connection's lock would be freed too, but in the server's own time
+                with contextlib.suppress(SQLAlchemyError):
+                    connection.execute(text(f"SELECT pg_advisory_unlock({LEADER_LOCK})"))
             connection.invalidate()  # back in the pool it would still hold the lock
             connection.close()

@@ -37,7 +37,7 @@ class Sign:
 
     count: int
     moves: bool = False
-    since: float = field(default_factory=time.monotonic)
+    since: float = field(default_factory=lambda: time.monotonic())
 
     @property
     def is_beating(self) -> bool:

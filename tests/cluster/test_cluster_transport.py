@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rayctsl.cluster.transport import BLOCK, NodeExchange, NodePlan, PeerLost, add_in_order, remove_segment
+from rayctsl.cluster.transport import BLOCK, Mailbox, NodeExchange, NodePlan, PeerLost, add_in_order, remove_segment
 
 
 def one_by_one(vectors: list[Tensor]) -> Tensor:
@@ -48,6 +49,27 @@ def test_every_member_gets_every_total(slots: int, readers: int, size: int):
     expected = [one_by_one(list(vectors[number])) for number in range(rounds)]
     for totals in seen:
         assert all(torch.equal(total, right) for total, right in zip(totals, expected, strict=True))
+
+
+def test_mail_is_added_in_the_order_of_ranks():
+    vectors = {0: torch.tensor([1e8]), 1: torch.tensor([1.0]), 2: torch.tensor([-1e8]), 3: None}
+    box, totals = Mailbox(3, timeout_seconds=30.0), dict[int, float]()
+    arrived, hand_in = threading.Semaphore(0), box.hand_in
+    wait_for = box._changed.wait_for
+
+    def note(*arguments):  # called when a rank has handed in and waits
+        arrived.release()
+        return wait_for(*arguments)
+
+    box._changed.wait_for = note  # type: ignore[method-assign]
+    threads = []
+    for rank in (2, 0, 1, 3):
+        threads.append(threading.Thread(target=lambda r=rank: totals.update({r: hand_in(r, vectors[r]).item()})))
+        threads[-1].start()
+        assert arrived.acquire(timeout=30)
+    for thread in threads:
+        thread.join(30)
+    assert totals == dict.fromkeys(range(4), 0.0)  # (1e8 + 1) - 1e8 in float32; any other order gives 1
 
 
 def test_a_silent_member_is_named():

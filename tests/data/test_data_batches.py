@@ -60,6 +60,14 @@ def test_crops_and_flips_are_windows_of_the_padded_image(split):
     assert 0 < flips < len(chosen)
 
 
+def test_crops_reach_every_offset(split):
+    batches = make(split, crop_padding=2, flip=False, batch_size=40)
+    marked = np.zeros((40, 16, 16, 3), np.uint8)
+    marked[:, 5, 5] = 255
+    found = np.argwhere(np.concatenate([batches.augment(marked.copy(), step) for step in range(8)])[..., 0])
+    assert {(7 - int(y), 7 - int(x)) for _, y, x in found} == {(y, x) for y in range(5) for x in range(5)}
+
+
 def test_no_augmentation_is_the_image_itself(split):
     batches = make(split, crop_padding=0, flip=False)
     images, labels = batches(3)

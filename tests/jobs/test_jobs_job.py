@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save
 
 from rayctsl.config import FinetuneConfig
-from rayctsl.jobs.job import Pace, attempt_folder, read_events, run_job
+from rayctsl.jobs.job import CHECKPOINT, Pace, _latest_checkpoint, attempt_folder, read_events, run_job
 from rayctsl.jobs.model import Finetuned
 from rayctsl.jobs.worker import main, run_worker
 from rayctsl.registry import list_initializations
@@ -90,6 +92,16 @@ def test_interrupted_job_ends_as_an_undisturbed_one(world: Path, monkeypatch: py
     assert points == [(run, step) for step in (4, 8, 12) for run in ("initialization", "scratch")]
     assert [event["type"] for event in events].count("resumed") == 1
     assert taken == 24 + 1  # the step that failed was taken again, the fourteen before it were not
+
+
+def test_the_newest_checkpoint_counts(tmp_path: Path) -> None:
+    for attempt in (1, 2, 3):
+        saved = save({"step": torch.tensor([attempt])}) if attempt < 3 else b"cut off"
+        Storage(tmp_path).write(f"attempt-{attempt}/{CHECKPOINT}", saved)
+    found = _latest_checkpoint(Storage(tmp_path), 4)
+    assert found is not None
+    assert found["step"].item() == 2
+    assert _latest_checkpoint(Storage(tmp_path), 1) is None
 
 
 def test_points_that_an_earlier_attempt_told_of_are_not_told_twice(world: Path) -> None:

@@ -18,6 +18,7 @@ from rayctsl.models import build_model
 from rayctsl.statistics import mean_and_interval
 
 CONFIG = FinetuneConfig(steps=30, batch_size=32, alpha=0.05, crop_padding=1, flip=False, seeds=2, evaluate_every=10)
+SHORT = CONFIG.model_copy(update={"steps": 12, "batch_size": 16, "evaluate_every": 4, "train_size": 40})
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +49,36 @@ def test_learns_and_reports(stripes):
     assert result.accuracies == [100 * run.accuracy for run in result.runs]
     assert (result.train_size, result.steps) == (160, 30)
     assert json.loads(json.dumps(result.to_json()))["runs"][0]["curve"][0]["step"] == 10
+
+
+def test_evaluation_by_hand_and_it_leaves_the_model_alone(shifted):
+    """Training statistics for test images, running statistics in batch norm, and no trace in the model."""
+    tuner = Finetuner(module(), shifted, SHORT, seed=0)
+    tuner.run(8)
+    before = {name: value.clone() for name, value in tuner.flat.buffers().items()}
+    accuracy = tuner.evaluate()
+    assert all(torch.equal(value, before[name]) for name, value in tuner.flat.buffers().items())
+    mean, std = np.array(shifted.train.info.mean), np.array(shifted.train.info.std)
+    pixels = ((shifted.test.images(np.arange(48)) - mean) / std).transpose(0, 3, 1, 2)
+    with torch.no_grad():
+        logits = tuner.module.eval()(torch.tensor(pixels, dtype=torch.float32))
+    assert accuracy == (logits.argmax(1).numpy() == shifted.test.labels).mean()
+    assert torch.equal(tuner.normalize.offset, tuner.batches.normalize.offset)
+
+
+def test_every_seed_is_that_seeds_own_run(shifted):
+    result = finetune(shifted, module, SHORT)
+    for seed in range(2):
+        alone = Finetuner(module(4, seed), shifted, SHORT, seed=seed)
+        alone.run()
+        assert result.runs[seed].curve == alone.curve
+
+
+def test_a_points_loss_is_the_mean_since_the_last_point(shifted, monkeypatch):
+    tuner = Finetuner(module(), shifted, SHORT, seed=0)
+    monkeypatch.setattr(tuner, "_train_step", lambda: float(tuner.step))
+    tuner.run()
+    assert [point.loss for point in tuner.curve] == [1.5, 5.5, 9.5]
 
 
 def test_stopped_and_continued_is_the_same_to_the_bit(stripes):
@@ -94,7 +125,11 @@ def test_validation_on_held_out_training_images(stripes):
     held_out = np.arange(120, 160)
     tuner = Finetuner(module(), stripes, CONFIG, seed=0, train_indices=np.arange(120), test_indices=held_out)
     assert tuner.batches.choose(0).max() < 120
-    assert tuner.evaluate() * 40 == round(tuner.evaluate() * 40)
+    tuner.run()
+    with torch.no_grad():
+        images = tuner.normalize(stripes.train.images(held_out))
+        right = tuner.module.eval()(images).argmax(1).numpy() == stripes.train.labels[held_out]
+    assert tuner.curve[-1].accuracy == right.mean()
 
 
 def test_interval_against_a_hand_computed_one():

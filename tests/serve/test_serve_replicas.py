@@ -27,8 +27,9 @@ def test_only_one_leads_until_its_connection_is_gone(postgres: str) -> None:
     assert [first.held(), second.held(), first.held(), second.held()] == [True, False, True, False]
     first.release()
     assert [second.held(), first.held()] == [True, False]
-    with engines[2].begin() as connection:  # the server ends the leader's connection
-        connection.execute(text("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"))
+    with engines[2].begin() as connection:  # the server ends the leader's connection, and we wait until it has
+        query = "SELECT pg_terminate_backend(pid, 60000) FROM pg_locks WHERE locktype = 'advisory'"
+        assert connection.execute(text(query)).scalars().all() == [True]
     assert [second.held(), first.held(), second.held()] == [False, True, False]
     first.release()
     second.release()

@@ -81,6 +81,16 @@ def test_only_one_of_many_changes_a_job(store: JobStore) -> None:
     assert now.worker == f"w{changed.index(True)}"
 
 
+def test_who_knows_an_earlier_attempt_changes_nothing(store: JobStore) -> None:
+    store.change(add(store), status="running", attempt=1)
+    (first,) = store.active()
+    store.change(first, status="queued")
+    (waiting,) = store.queued(1)
+    store.change(waiting, status="running", attempt=2)
+    assert not store.change(first, status="succeeded")
+    assert [job.status for job in store.active()] == ["running"]
+
+
 def test_pages_and_order(store: JobStore) -> None:
     ids = [add(store).id for _ in range(5)]
     assert [job.id for job in store.queued(3)] == ids[:3]

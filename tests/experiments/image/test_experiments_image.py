@@ -210,6 +210,20 @@ def test_the_search_does_not_see_the_sources_test_images(packs, tiny, tmp_path, 
     assert image_compute.tune(other) == image_compute.tune(wanted)
 
 
+def test_a_candidate_is_trained_without_the_images_that_score_it(packs, tiny, monkeypatch):
+    trained: list[int] = []
+
+    class Watched(LocalEngine):
+        def run(self, start: int, stop: int) -> Any:
+            trained.extend(len(learner.task.dataset.train) for learner in self.group.learners.values())
+            return super().run(start, stop)
+
+    monkeypatch.setattr(image_compute, "LocalEngine", Watched)
+    arguments = next(c for c in tune_cells(load_suite(tiny()), str(packs)) if c.name == "tune-reptile-beta1").arguments
+    image_compute.tune({**arguments, "validation": {"steps": 1, "held_out": 0.2}})
+    assert set(trained) == {24}  # of 30
+
+
 def test_a_candidate_that_diverges_is_not_chosen(finished, tiny):
     assert cell(finished, "tune-shifting-beta1e+30")["result"]["accuracy"] is None
     suite = load_suite(tiny(methods={"shifting": {"beta": [1, 2]}}, lengths={}))

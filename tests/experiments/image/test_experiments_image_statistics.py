@@ -38,6 +38,8 @@ def test_differences_are_paired_by_seed():
     mean, half = difference(ours, theirs)
     assert (mean, half) == (2, 0)
     assert difference(ours, []) is None
+    late = [row(1, "a", 50), row(2, "a", 90)]  # the first seed is missing: pairs by position would be wrong
+    assert difference(late, [row(0, "a", 10), row(1, "a", 48), row(2, "a", 88)]) == (2, 0)
 
 
 def test_final_rows_are_of_one_method_length_and_size():
