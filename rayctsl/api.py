@@ -47,7 +47,7 @@ def train(
         }
         config = config.model_copy(update={"data": config.data.model_copy(update={"tasks": tuple(own)})})
     base = run_dir or f"runs/{config.method.name}-{datetime.now():%Y%m%d-%H%M%S}"
-    folder = RunFolder.create(str(base), config)
+    folder = RunFolder.open(str(base), config)
     return run_on_ray(config, folder, Problem.of(config, model, own), address)
 
 

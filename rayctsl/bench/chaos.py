@@ -100,35 +100,14 @@ def _problem(num_learners: int, steps: int, transport: str, cpus: int, slow_seco
 
 def _train(problem: Any, base: str, killer: Killer | None) -> dict[str, Any]:
     from rayctsl.cluster.engine import RayEngine
-    from rayctsl.learning.engine import EngineFault
-    from rayctsl.learning.run import Run
+    from rayctsl.learning.run import Hooks, train_with
     from rayctsl.learning.run_folder import RunFolder
 
     # Equal costs make the packing a function of the config, so both runs add up in the same order.
     engine = RayEngine(problem, measure_costs=False)
-    run = Run(engine, problem, RunFolder.create(base, problem.config))
-    recoveries: list[tuple[str, float]] = []  # the latest victim, and the seconds until the run went on
-    try:
-        while True:
-            try:
-                if not run.begun:
-                    run.begin()
-                    if killer:
-                        killer.watch(engine, run)
-                elif run.step < run.total:
-                    run.advance()
-                else:
-                    return {"sha256": run.finish(0).card.sha256, "recoveries": recoveries}
-            except EngineFault as fault:
-                started = time.monotonic()
-                if killer:
-                    killer.replace_lost_nodes()
-                run.recover(fault)
-                recoveries.append((killer.latest if killer else "", time.monotonic() - started))
-                if killer:
-                    killer.recovered.set()
-    finally:
-        run.close()
+    hooks = Hooks(killer.watch, killer.replace_lost_nodes, killer.note_recovery) if killer else Hooks()
+    card = train_with(engine, problem, RunFolder.open(base, problem.config), hooks=hooks).card
+    return {"sha256": card.sha256, "recoveries": killer.recoveries if killer else []}
 
 
 class Killer(threading.Thread):
@@ -146,14 +125,20 @@ class Killer(threading.Thread):
         self.engine: Any = None
         self.target: Any = None
         self.latest = ""
+        self.recoveries: list[tuple[str, float]] = []  # the latest victim, and the seconds until the run went on
         self.recovered = threading.Event()  # from the latest kill
         self.recovered.set()
         self._lost = 0
 
-    def watch(self, engine: Any, run: Any) -> None:
+    def watch(self, run: Any) -> None:
         """Begin, now that the run has begun."""
-        self.engine, self.target = engine, run
-        self.start()
+        if self.target is None:
+            self.engine, self.target = run.engine, run
+            self.start()
+
+    def note_recovery(self, run: Any, seconds: float) -> None:
+        self.recoveries.append((self.latest, seconds))
+        self.recovered.set()
 
     def run(self) -> None:
         while self.plan and self.target.step < self.target.total:
@@ -165,7 +150,7 @@ class Killer(threading.Thread):
             else:
                 self.recovered.set()
 
-    def replace_lost_nodes(self) -> None:
+    def replace_lost_nodes(self, run: Any) -> None:
         """Fill up the cluster again; Ray lets only the main thread add nodes."""
         while self._lost:
             self.nodes.append(self.cluster.add_node(num_cpus=self.num_cpus))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,8 @@ from torch import Tensor
 
 from rayctsl.bench.rounds import median_and_spread
 from rayctsl.bench.workload import WORKLOADS, Workload
+from rayctsl.cluster.actors import Worker
+from rayctsl.cluster.exchange.connection import Exchange
 
 SLOW_SHARE = 0.5  # of the time of a step
 
@@ -25,8 +26,9 @@ SLOW_SHARE = 0.5  # of the time of a step
 class SlowExchange:
     """An exchange that takes `seconds` longer, without using the processor."""
 
-    def __init__(self, exchange: Callable[[Tensor], Tensor], seconds: float):
-        self.exchange, self.seconds = exchange, seconds
+    def __init__(self, exchange: Exchange, seconds: float):
+        self.exchange, self.seconds, self.wait_seconds = exchange, seconds, 0.0
+        self.abort, self.close = exchange.abort, exchange.close
 
     def __call__(self, vector: Tensor) -> Tensor:
         total = self.exchange(vector)
@@ -34,10 +36,11 @@ class SlowExchange:
         return total
 
 
-def slow_down(worker: Any, seconds: float) -> None:
+def slow_down(worker: Worker, seconds: float) -> None:
     """Inside an actor of a run: slow the exchange that it has."""
-    exchange = worker.travelling.exchange
-    worker.travelling.exchange = SlowExchange(getattr(exchange, "exchange", exchange), seconds)
+    assert worker.connection is not None
+    exchange = worker.connection.exchange
+    worker.connection.exchange = SlowExchange(getattr(exchange, "exchange", exchange), seconds)
 
 
 def slow_engine(engine: Any, seconds: float) -> None:

@@ -80,7 +80,8 @@ class PackedRun:
         topology = {"workers": len(places), "cpus_per_learner": 0.2}
         self.packing = [[workload.names[place] for place in hosted] for hosted in places]
         self.engine = RayEngine(Problem.of(workload.config(root, topology=topology)))
-        self.engine.packing = Packing(tuple(tuple(names) for names in self.packing), 1.0)
+        hosted = tuple(tuple(names) for names in self.packing)
+        self.engine.packing = Packing(learners=hosted, expected_utilisation=1.0)
         self.engine.start(None)
         self.step = 0
         self.seconds(3)
@@ -108,6 +109,7 @@ class ThrottledRing:
 
         self._distributed = distributed
         self.rank, self.members, self.bandwidth, self.latency = rank, members, bandwidth, latency
+        self.wait_seconds = 0.0
 
     def __call__(self, vector: Tensor) -> Tensor:
         pieces = list(vector.tensor_split(self.members))
@@ -118,6 +120,12 @@ class ThrottledRing:
             mine, theirs = ((self.rank + 1 - turn - back) % self.members for back in (0, 1))
             pieces[theirs].copy_(self._pass_on(pieces[mine], pieces[theirs]))
         return vector
+
+    def abort(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
     def _pass_on(self, piece: Tensor, like: Tensor) -> Tensor:
         started, arrived = time.perf_counter(), torch.empty_like(like)
@@ -136,7 +144,7 @@ class RingWorker:
     def __init__(self, rank: int, members: int, port: int, bandwidth: float, latency: float, delay: int):
         from torch import distributed
 
-        from rayctsl.cluster.transport import Travelling
+        from rayctsl.cluster.exchange import Connection
         from rayctsl.learning.group import TaskGroup
         from rayctsl.learning.loop import run_steps
         from rayctsl.learning.meta_learner import MetaLearner
@@ -151,7 +159,7 @@ class RingWorker:
         rule = build_method(config.method, 0)
         group = TaskGroup(tasks, config, rule)  # type: ignore[arg-type]
         meta = MetaLearner(config, rule, next(iter(group.learners.values())).theta)
-        exchange = Travelling(ThrottledRing(rank, members, bandwidth, latency), in_background=delay > 0)
+        exchange = Connection(ThrottledRing(rank, members, bandwidth, latency), in_background=delay > 0)
         self._run: Callable[[int, int], Any] = lambda start, stop: run_steps(
             start, stop, config.inner_steps, rule, group, meta, exchange
         )

@@ -76,13 +76,12 @@ class Ours:
         from rayctsl.learning.problem import Problem
         from rayctsl.learning.run import Run
         from rayctsl.learning.run_folder import RunFolder
-        from rayctsl.progress import Progress
 
         problem = Problem.of(config)
         self.engine = RayEngine(problem)
-        self._run = Run(self.engine, problem, RunFolder.create(folder, config))
-        self._run.progress = Progress(self._run.total, "step", stream=io.StringIO())
-        self._run.begin()
+        self._run = Run(self.engine, problem, RunFolder.open(folder, config), log=io.StringIO())
+        self._chunks = self._run.chunks()
+        next(self._chunks)
 
     @property
     def packing(self) -> tuple[tuple[str, ...], ...]:
@@ -93,7 +92,7 @@ class Ours:
         """Steps per second over at least `steps` steps (the run chooses its chunks)."""
         first, started = self._run.step, time.perf_counter()
         while self._run.step < first + steps:
-            self._run.advance()
+            next(self._chunks)
         return (self._run.step - first) / (time.perf_counter() - started)
 
     def release(self) -> None:

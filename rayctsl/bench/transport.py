@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from rayctsl.bench.rounds import Team, free_port, median_and_spread
+from rayctsl.cluster.exchange import connect
 from rayctsl.cluster.membership import Membership, Place, by_shared_memory
-from rayctsl.cluster.transport import NodeExchange, remove_segment
 
 SIZES = {"resnet20": 269_072, "resnet18": 11_176_512}
 
@@ -97,13 +97,12 @@ class IdleMember:
         torch.set_num_threads(1)
 
     def run(self, membership: Membership, size: int, num_tasks: int, steps: int) -> float:
-        assert membership.node_plan is not None
-        exchange = NodeExchange(membership.node_plan, torch.float32, timeout_seconds=120)
+        assert membership.plan is not None
+        connection = connect(membership.plan, timeout_seconds=120)
         try:
-            return idle_steps(exchange, size, num_tasks, steps)
+            return idle_steps(connection.exchange, size, num_tasks, steps)
         finally:
-            exchange.close()
-            remove_segment(membership.node_plan.segment)
+            connection.close()
 
 
 class Ours:

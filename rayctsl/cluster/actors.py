@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +16,11 @@ import ray
 import torch
 from torch import Tensor
 
+from rayctsl.cluster.exchange import Connection, SharedMemoryPlan, connect
+from rayctsl.cluster.exchange.collective import StoreAddress
+from rayctsl.cluster.exchange.ray_calls import Collector
+from rayctsl.cluster.exchange.shared_memory import remove_segment
 from rayctsl.cluster.membership import Membership, Place
-from rayctsl.cluster.transport import AcrossNodes, Mailbox, NodeExchange, Travelling, remove_segment
 from rayctsl.learning.group import TaskGroup
 from rayctsl.learning.loop import keep_here, run_steps
 from rayctsl.learning.meta_learner import MetaLearner as Meta
@@ -54,11 +56,8 @@ class Worker:
         self.device = "cuda" if torch.cuda.is_available() and ray.get_gpu_ids() else "cpu"
         self.group: TaskGroup | None = None
         self.meta: Meta | None = None
-        self.exchange: NodeExchange | None = None
-        self.across: AcrossNodes | None = None
-        self.mailbox: Mailbox | None = None
-        self.travelling: Travelling | None = None
-        self._segment: str | None = None
+        self.connection: Connection | None = None
+        self.membership: Membership | None = None
 
     def place(self) -> Place:
         context = ray.get_runtime_context()
@@ -82,60 +81,37 @@ class Worker:
     def join(self, membership: Membership) -> None:
         """Connect with the other processes of this generation."""
         self.leave()
-        self._segment = membership.node_plan.segment if membership.node_plan else None
-        timeout = self.config.topology.timeout_seconds
-        in_background = self.method.shift_delay > 0
-        if membership.across is not None:
-            backend, store, rank, world = membership.across
-            self.across = AcrossNodes(backend, store, membership.generation, rank, world, timeout)
-        blocking: Callable[[Tensor], Tensor] | None = self.across
-        if membership.node_plan is not None:
-            assert self.meta is not None
-            self.exchange = NodeExchange(membership.node_plan, self.meta.phi.dtype, timeout, self.across)
-            blocking = self.exchange
-        elif membership.mailbox is not None:
-            blocking = self._mail(membership, timeout)
-        self.travelling = Travelling(blocking, in_background) if blocking is not None else None
-
-    def _mail(self, membership: Membership, timeout: float) -> Callable[[Tensor], Tensor]:
-        if isinstance(membership.mailbox, int):
-            mailbox = self.mailbox = Mailbox(membership.mailbox, timeout)
-            return lambda vector: mailbox.hand_in(membership.mailbox, None)
-        meta_learner = membership.mailbox
-
-        def send(vector: Tensor) -> Tensor:
-            total = ray.get(meta_learner.hand_in.remote(membership.rank, vector.cpu().numpy()))
-            return torch.tensor(total, device=vector.device)
-
-        return send
+        membership.check()
+        self.membership = membership
+        if membership.plan is not None:
+            timeout, in_background = self.config.topology.timeout_seconds, self.method.shift_delay > 0
+            self.connection = connect(membership.plan, timeout, in_background)
 
     def leave(self) -> None:
         """Give up the connections of the last generation."""
-        for connection in (self.travelling, self.exchange, self.across):
-            if connection is not None:
-                connection.close()
-        self.exchange = self.across = self.mailbox = self.travelling = None
+        if self.connection is not None:
+            self.connection.close()
+        self.connection = None
         self.forget_segment()
 
     def forget_segment(self) -> None:
         """Remove the shared memory's file; everyone has it mapped by now, or nobody ever will."""
-        if self._segment:
-            remove_segment(self._segment)
+        plan = self.membership.plan if self.membership else None
+        if isinstance(plan, SharedMemoryPlan):
+            remove_segment(plan.segment)
 
     @ray.method(concurrency_group="control")
     def abort(self) -> None:
         """Wake this process if it waits for peers that will not come."""
-        if self.exchange is not None:
-            self.exchange.aborted.set()
-        if self.mailbox is not None:
-            self.mailbox.abort()
+        if self.connection is not None:
+            self.connection.abort()
 
     def run(self, start: int, stop: int) -> Part:
         """Inner steps start .. stop - 1."""
         assert self.group is not None
         assert self.meta is not None
-        waited, sent = self._waited(), self.travelling.bytes_sent if self.travelling else 0
-        exchange = self.travelling or keep_here
+        waited, sent = self._traffic()
+        exchange = self.connection or keep_here
         records = run_steps(start, stop, self.config.inner_steps, self.method, self.group, self.meta, exchange)
         return Part(
             losses=np.stack([record.losses for record in records]),
@@ -143,13 +119,14 @@ class Worker:
             inner_steps=np.array([record.inner_steps for record in records]),
             counts=self.group.counts(),
             busy_seconds=sum(self.group.take_seconds().values()),
-            stall_seconds=self._waited() - waited,
-            bytes_sent=(self.travelling.bytes_sent - sent) if self.travelling else 0,
+            stall_seconds=self._traffic()[0] - waited,
+            bytes_sent=self._traffic()[1] - sent,
             rss_bytes=resident_bytes(),
         )
 
-    def _waited(self) -> float:
-        return self.exchange.wait_seconds if self.exchange else 0.0
+    def _traffic(self) -> tuple[float, int]:
+        """Seconds waited for others and bytes sent so far."""
+        return (self.connection.wait_seconds, self.connection.bytes_sent) if self.connection else (0.0, 0)
 
     def capture_meta(self) -> dict[str, Tensor]:
         assert self.meta is not None
@@ -192,22 +169,24 @@ class TaskLearner(Worker):
         return next(iter(self.group.learners.values())).flat.name_backbone(phi.to(self.device))
 
 
-@ray.remote(concurrency_groups={"control": 1, "mail": 256}, max_restarts=0)
+@ray.remote(concurrency_groups={"control": 1, "calls": 256}, max_restarts=0)
 class MetaLearner(Worker):
     """Holds the authoritative phi and the outer optimizer; a rank of the group that hosts no tasks."""
 
-    def open_store(self) -> tuple[str, int]:
+    def open_store(self) -> StoreAddress:
         """A rendezvous for torch.distributed that does not die with a learner."""
         from torch import distributed
 
         address = ray.util.get_node_ip_address()
         self._store = distributed.TCPStore(address, 0, is_master=True, wait_for_workers=False)
-        return address, self._store.port
+        return StoreAddress(address, self._store.port)
 
-    @ray.method(concurrency_group="mail")
+    @ray.method(concurrency_group="calls")
     def hand_in(self, rank: int, vector: np.ndarray) -> np.ndarray:
-        assert self.mailbox is not None
-        return self.mailbox.hand_in(rank, torch.tensor(vector)).numpy()
+        """A learner's sum in, the total over all out."""
+        assert self.connection is not None
+        assert isinstance(self.connection.exchange, Collector)
+        return self.connection.exchange.hand_in(rank, torch.tensor(vector)).numpy()
 
     def follow(self, meta_state: dict[str, Tensor]) -> None:
         """Take over the state of a learner's replica (where this process is no rank: one learner, or NCCL)."""

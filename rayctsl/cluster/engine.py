@@ -20,12 +20,13 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from torch import Tensor
 
 from rayctsl.cluster.actors import MetaLearner, Part, TaskLearner
+from rayctsl.cluster.exchange import PeerLost
 from rayctsl.cluster.live import LiveView
-from rayctsl.cluster.membership import Membership, Place, alone, by_mail, by_nccl, by_shared_memory
+from rayctsl.cluster.membership import Membership, Place, alone, by_collective, by_ray_calls, by_shared_memory
 from rayctsl.cluster.packing import Packing, pack, utilisation
 from rayctsl.cluster.resources import choose_num_learners, connected, reserve
-from rayctsl.cluster.transport import PeerLost
 from rayctsl.config import Config
+from rayctsl.contract import read_contract
 from rayctsl.learning.engine import Chunk, EngineFault
 from rayctsl.learning.group import NonFiniteLoss
 from rayctsl.learning.problem import Problem
@@ -93,7 +94,7 @@ class RayEngine:
 
     def _spawn(self, state: RunState | None) -> None:
         if self.packing is None and state is not None and "packing" in state.facts:
-            self.packing = Packing.from_json(state.facts["packing"])
+            self.packing = read_contract(Packing, state.facts["packing"], "the snapshot's packing")
         alive = [_answers(actor) for actor in [*self.learners, self.meta]]
         if self._lost_a_node():
             self._release()  # Ray moves a lost node's bundles in its own time; a new group is placed at once
@@ -162,9 +163,9 @@ class RayEngine:
         if len(self.learners) == 1:
             return alone(generation)
         if self.topology.transport == "objects":
-            return by_mail(generation, self.meta, len(self.learners))
+            return by_ray_calls(generation, self.meta, len(self.learners))
         if self._uses_nccl:
-            return by_nccl(generation, _get(self.meta.open_store.remote()), len(self.learners))
+            return by_collective(generation, "nccl", _get(self.meta.open_store.remote()), len(self.learners))
         several = len({place.node for place in places}) > 1
         store = _get(self.meta.open_store.remote()) if several else None
         return by_shared_memory(generation, places, size, store)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rayctsl.cluster.transport import NodePlan
+from rayctsl.cluster.exchange import CollectivePlan, Plan, RayCallsPlan, SharedMemoryPlan
+from rayctsl.cluster.exchange.collective import StoreAddress
+
+VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -19,39 +22,42 @@ class Place:
 
 @dataclass(frozen=True)
 class Membership:
-    """An actor's part: shared memory in its node, a collective between processes, or mail.
+    """An actor's part in one generation; without a plan it exchanges with nobody.
 
-    Everything absent means that this process exchanges with nobody.
+    Example: Membership("3f2a-1", SharedMemoryPlan("rayctsl-3f2a-1-0", size=270001, members=3, slots=2, seat=0))
     """
 
-    rank: int
     generation: str
-    node_plan: NodePlan | None = None
-    across: tuple[str, tuple[str, int], int, int] | None = None  # backend, store address, rank, world
-    mailbox: Any = None  # the meta-learner's handle; for itself the number of learners
+    plan: Plan | None = None
+    version: int = VERSION
+
+    def check(self) -> None:
+        """Refuse what another version of rayctsl has sent: its nodes and this one must have the same."""
+        if self.version != VERSION:
+            raise ValueError(
+                f"the driver's rayctsl speaks version {self.version} of the exchange, this node's {VERSION}; "
+                "install the same rayctsl on all nodes"
+            )
 
 
 def alone(generation: str) -> list[Membership]:
     """One learner that has all tasks; the meta-learner follows it from chunk to chunk."""
-    return [Membership(rank, generation) for rank in range(2)]
+    return [Membership(generation)] * 2
 
 
-def by_mail(generation: str, meta_learner: Any, num_learners: int) -> list[Membership]:
+def by_ray_calls(generation: str, meta_learner: Any, num_learners: int) -> list[Membership]:
     """Every learner sends its sum to the meta-learner as a Ray call."""
-    learners = [Membership(rank, generation, mailbox=meta_learner) for rank in range(num_learners)]
-    return [*learners, Membership(num_learners, generation, mailbox=num_learners)]
+    plans = [RayCallsPlan(rank, num_learners, meta_learner) for rank in range(num_learners)]
+    return [Membership(generation, plan) for plan in [*plans, RayCallsPlan(num_learners, num_learners, None)]]
 
 
-def by_nccl(generation: str, store: tuple[str, int], num_learners: int) -> list[Membership]:
+def by_collective(generation: str, backend: str, store: StoreAddress, num_learners: int) -> list[Membership]:
     """Learners with a GPU each all-reduce among themselves; the meta-learner follows from chunk to chunk."""
-    ranks = range(num_learners)
-    learners = [Membership(rank, generation, across=("nccl", store, rank, num_learners)) for rank in ranks]
-    return [*learners, Membership(num_learners, generation)]
+    plans = [CollectivePlan(backend, store, generation, rank, num_learners) for rank in range(num_learners)]
+    return [*(Membership(generation, plan) for plan in plans), Membership(generation)]
 
 
-def by_shared_memory(
-    generation: str, places: list[Place], size: int, store: tuple[str, int] | None
-) -> list[Membership]:
+def by_shared_memory(generation: str, places: list[Place], size: int, store: StoreAddress | None) -> list[Membership]:
     """Sums inside each node through shared memory; with several nodes, the first of each speaks for it by gloo.
 
     Args:
@@ -65,7 +71,8 @@ def by_shared_memory(
     for number, ranks in enumerate(nodes.values()):
         segment, slots = f"rayctsl-{generation}-{number}", sum(rank != meta_rank for rank in ranks)
         for seat, rank in enumerate(ranks):
-            plan = NodePlan(segment, size, members=len(ranks), slots=slots, place=seat, nodes=len(nodes))
-            across = ("gloo", store, number, len(nodes)) if store is not None and seat == 0 else None
-            members[rank] = Membership(rank, generation, plan, across)
+            speaks = store is not None and seat == 0
+            between = CollectivePlan("gloo", store, generation, number, len(nodes)) if speaks and store else None
+            plan = SharedMemoryPlan(segment, size, len(ranks), slots, seat, len(nodes), between)
+            members[rank] = Membership(generation, plan)
     return [members[rank] for rank in range(len(places))]

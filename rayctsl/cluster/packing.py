@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from rayctsl.contract import Contract, JsonObject
 
 
-@dataclass(frozen=True)
-class Packing:
+class Packing(Contract):
     """Tasks of every learner. Recorded in each snapshot: sums are taken in this order, so a resumed run must keep it.
 
     Example: Packing(learners=(("cub",), ("svhn", "cifar100")), expected_utilisation=0.93)
     """
 
+    CURRENT = 2
+
     learners: tuple[tuple[str, ...], ...]
     expected_utilisation: float
 
-    def to_json(self) -> dict[str, object]:
-        return {"learners": [list(names) for names in self.learners], "expected": self.expected_utilisation}
-
     @classmethod
-    def from_json(cls, raw: Mapping[str, object]) -> Packing:
-        learners = raw["learners"]
-        assert isinstance(learners, list)
-        return cls(tuple(tuple(names) for names in learners), float(str(raw["expected"])))
+    def upgrade(cls, raw: JsonObject) -> JsonObject:
+        return {"learners": raw["learners"], "expected_utilisation": raw["expected"]}
 
 
 def pack(costs: Mapping[str, float], num_learners: int) -> Packing:
@@ -41,7 +38,8 @@ def pack(costs: Mapping[str, float], num_learners: int) -> Packing:
         chosen[least].append(name)
     order = {name: place for place, name in enumerate(costs)}
     learners = sorted((sorted(names, key=order.__getitem__) for names in chosen), key=lambda names: order[names[0]])
-    return Packing(tuple(tuple(names) for names in learners), utilisation(loads))
+    hosted = tuple(tuple(names) for names in learners)
+    return Packing(learners=hosted, expected_utilisation=utilisation(loads))
 
 
 def utilisation(loads: Sequence[float]) -> float:

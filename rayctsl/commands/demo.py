@@ -37,7 +37,7 @@ def demo(arguments: argparse.Namespace) -> None:
     from rayctsl.plots import plot_comparison
 
     run_dir = arguments.run_dir or f"runs/demo-{time.strftime('%Y%m%d-%H%M%S')}"
-    folder = RunFolder.create(run_dir, config)
+    folder = RunFolder.open(run_dir, config)
     with connected(arguments.address):
         prepare([*config.data.tasks, *TARGETS], config.data.root)
         print(f"meta-training {config.model.name} on {len(config.data.tasks)} datasets with {config.method.name}")

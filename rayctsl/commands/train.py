@@ -33,18 +33,17 @@ def train(arguments: argparse.Namespace) -> None:
     from rayctsl.learning.run_folder import RunFolder
 
     overrides = overrides_of(arguments)
-    begun = arguments.resume or (arguments.run_dir if arguments.resume_if_exists else None)
     if arguments.resume and (arguments.config or overrides or arguments.run_dir):
         raise ValueError("--resume continues a run with its own config: give no other options but --address")
     if arguments.resume_if_exists and not arguments.run_dir:
         raise ValueError("--resume-if-exists needs --run-dir")
-    if begun and (arguments.resume or RunFolder.exists(begun)):
-        folder = RunFolder.resume(begun)
+    if arguments.resume:
+        folder = RunFolder.open(arguments.resume, resume="must")
     else:
         config = load_config(arguments.config, overrides)
         check_tasks(config)
-        name = f"runs/{config.method.name}-{datetime.now():%Y%m%d-%H%M%S}"
-        folder = RunFolder.create(arguments.run_dir or name, config)
+        base = arguments.run_dir or f"runs/{config.method.name}-{datetime.now():%Y%m%d-%H%M%S}"
+        folder = RunFolder.open(base, config, resume="if_exists" if arguments.resume_if_exists else "never")
     from rayctsl.cluster.engine import run_on_ray
 
     initialization = run_on_ray(folder.config, folder, address=arguments.address)

@@ -42,7 +42,7 @@ def tune(arguments: argparse.Namespace) -> None:
     import yaml
 
     from rayctsl.commands.train import check_tasks
-    from rayctsl.storage import Storage
+    from rayctsl.learning.run_folder import Resume, claim_folder
     from rayctsl.sweeps.config import FILE, build_sweep, draw_trials, load_sweep, trial_config
 
     if bool(arguments.config) == bool(arguments.resume):
@@ -51,16 +51,10 @@ def tune(arguments: argparse.Namespace) -> None:
         raise ValueError("--resume continues a sweep in its own folder: leave out --run-dir")
     if arguments.resume_if_exists and not arguments.run_dir:
         raise ValueError("--resume-if-exists needs --run-dir")
-    run = Storage(arguments.resume or arguments.run_dir or f"runs/sweep-{datetime.now():%Y%m%d-%H%M%S}")
-    begun = run.exists(FILE)
-    if arguments.resume and not begun:
-        raise ValueError(f"{run} is not the folder of a sweep: it has no {FILE}")
-    if begun and (arguments.resume or arguments.resume_if_exists):
-        sweep = build_sweep(yaml.safe_load(run.read(FILE)))
-    elif run.names():
-        raise ValueError(f"{run} is already used; choose another --run-dir, or --resume {run} to continue it")
-    else:
-        sweep = load_sweep(arguments.config)
+    base = arguments.resume or arguments.run_dir or f"runs/sweep-{datetime.now():%Y%m%d-%H%M%S}"
+    resume: Resume = "must" if arguments.resume else "if_exists" if arguments.resume_if_exists else "never"
+    run, begun = claim_folder(base, FILE, resume, kind="sweep")
+    sweep = build_sweep(yaml.safe_load(run.read(FILE))) if begun else load_sweep(arguments.config)
     checked = set()
     for overrides in draw_trials(sweep):
         config = trial_config(sweep, overrides)

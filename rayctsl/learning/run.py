@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -37,36 +39,84 @@ def run_local(config: Config, folder: RunFolder, problem: Problem | None = None)
     return train_with(LocalEngine(problem), problem, folder)
 
 
-def train_with(engine: Engine, problem: Problem, folder: RunFolder) -> Initialization:
-    """Run a problem to its end on an engine, from the folder's newest snapshot if there is one."""
-    run = Run(engine, problem, folder)
-    try:
-        with _StopSignals() as stop:
-            while True:
-                try:
-                    if not run.begun:
-                        run.begin()
-                    elif run.step < run.total and not stop.received:
-                        run.advance()
-                    else:
-                        return run.finish(stop.received)
-                except EngineFault as fault:
-                    run.recover(fault)
-    finally:
-        run.close()
+def _nothing(*unused: object) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What a caller of `train_with` wants to do on the way; each is given the `Run`."""
+
+    after_chunk: Callable[[Run], None] = _nothing
+    """After every chunk of steps, and after each start from a snapshot or from nothing."""
+    before_recovery: Callable[[Run], None] = _nothing
+    """After a fault, before everyone goes back to the last snapshot."""
+    after_recovery: Callable[[Run, float], None] = _nothing
+    """Given the seconds that the recovery took, `before_recovery` included."""
+
+
+def train_with(
+    engine: Engine,
+    problem: Problem,
+    folder: RunFolder,
+    *,
+    hooks: Hooks | None = None,
+    log: TextIO | None = None,
+    stop_on_signals: bool = True,
+) -> Initialization:
+    """Run a problem to its end on an engine, from the folder's newest snapshot if there is one.
+
+    Args:
+        log: where progress is shown; the terminal when absent.
+        stop_on_signals: let SIGINT and SIGTERM end the run between two chunks, saved.
+    """
+    hooks = hooks or Hooks()
+    with Run(engine, problem, folder, log) as run, StopSignals(stop_on_signals) as stop:
+        while True:
+            try:
+                for _ in run.chunks():
+                    hooks.after_chunk(run)
+                    if stop.received:
+                        break
+                return run.finish(stop.received)
+            except EngineFault as fault:
+                started = time.monotonic()
+                hooks.before_recovery(run)
+                run.recover(fault)
+                hooks.after_recovery(run, time.monotonic() - started)
 
 
 class Run:
-    """One run on its way: where it stands, and what it has written."""
+    """One run on its way: where it stands, and what it has written. `train_with` drives it."""
 
-    def __init__(self, engine: Engine, problem: Problem, folder: RunFolder):
+    def __init__(self, engine: Engine, problem: Problem, folder: RunFolder, log: TextIO | None = None):
         self.engine, self.problem, self.folder, self.config = engine, problem, folder, problem.config
         self.total, self.step, self.begun, self.failures = problem.config.total_steps, 0, False, 0
         self.metrics = Metrics(folder.storage, self.config.tensorboard)
         self.writer = folder.snapshot_writer(self.config.keep_snapshots)
-        self.progress = Progress(self.total, self.config.method.name)
+        self.progress = Progress(self.total, self.config.method.name, stream=log)
         self.counts = np.zeros(len(COUNTED), int)
         self.seconds_per_step: float | None = None
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.progress.close()
+        self.engine.close()
+        self.writer.stop()
+
+    def chunks(self) -> Iterator[int]:
+        """Begin if that was not done yet, then take the steps that are left; yields the step after each chunk."""
+        if not self.begun:
+            self.begin()
+        yield self.step
+        while self.step < self.total:
+            self.advance()
+            yield self.step
 
     def begin(self) -> None:
         """Set the engine to the newest snapshot, or to a fresh start, which is saved as well."""
@@ -97,6 +147,11 @@ class Run:
             self.writer.write(self.engine.capture(self.step))
             self.metrics.save()
 
+    @property
+    def spent(self) -> dict[str, int]:
+        """Gradients taken so far, by kind."""
+        return dict(zip(COUNTED, (int(count) for count in self.counts), strict=True))
+
     def recover(self, fault: EngineFault) -> None:
         """After a fault: everyone back to the last snapshot, unless there have been too many."""
         started = time.monotonic()
@@ -126,15 +181,12 @@ class Run:
         self.writer.close()
         self.metrics.close()
         self.progress.say(self.engine.describe())
-        spent = dict(zip(COUNTED, (int(count) for count in self.counts), strict=True))
         storage = self.folder.storage.inside("initialization")
-        initialization = save_initialization(storage, phi, self.config, spent=spent, metrics=_summary(self.metrics))
+        initialization = save_initialization(
+            storage, phi, self.config, spent=self.spent, metrics=_summary(self.metrics)
+        )
         self.folder.plot(self.metrics)
         return initialization
-
-    def close(self) -> None:
-        self.progress.close()
-        self.engine.close()
 
 
 def _chunk_end(step: int, config: Config, per_step: float | None) -> int:
@@ -184,15 +236,15 @@ def _summary(metrics: Metrics) -> dict[str, Any]:
     return {"loss_curve": curve, "final_loss": curve[-1][1]}
 
 
-class _StopSignals:
+class StopSignals:
     """Turns SIGINT and SIGTERM into a flag while a run is going, so that it ends between two chunks."""
 
-    def __init__(self) -> None:
-        self.received = 0
+    def __init__(self, wanted: bool = True) -> None:
+        self.wanted, self.received = wanted, 0
         self._previous: dict[int, Any] = {}
 
-    def __enter__(self) -> _StopSignals:
-        if threading.current_thread() is threading.main_thread():
+    def __enter__(self) -> StopSignals:
+        if self.wanted and threading.current_thread() is threading.main_thread():
             for signum in (signal.SIGINT, signal.SIGTERM):
                 self._previous[signum] = signal.signal(signum, self._note)
         return self

@@ -6,6 +6,7 @@ import io
 import queue
 import threading
 from concurrent.futures import Future
+from typing import Literal
 
 import yaml
 
@@ -17,18 +18,41 @@ from rayctsl.storage import Storage
 CONFIG = "config.yaml"
 
 
+Resume = Literal["never", "if_exists", "must"]  # how to open a folder that may have been begun
+
+
+def claim_folder(base: str, marker: str, resume: Resume, kind: str = "run") -> tuple[Storage, bool]:
+    """A folder for new work, or one where it was begun (it has the file `marker`); which one is told.
+
+    Args:
+        kind: what the folder holds, for the sentence that refuses it: a run or a sweep.
+    """
+    storage = Storage(base)
+    begun = resume != "never" and storage.exists(marker)
+    if not begun and resume == "must":
+        raise ValueError(f"{base} is not the folder of a {kind}: it has no {marker}")
+    if not begun and storage.names():
+        raise ValueError(f"{base} is already used; choose another --run-dir, or --resume {base} to continue it")
+    return storage, begun
+
+
 class RunFolder:
-    """Opened with `create` for a new run or `resume` for one that was begun."""
+    """Opened with `open`, for a new run or for one that was begun."""
 
     def __init__(self, storage: Storage, config: Config):
         self.storage, self.config = storage, config
 
     @classmethod
-    def create(cls, base: str, config: Config) -> RunFolder:
-        """Claim an empty or missing folder and write the resolved config into it."""
-        storage = Storage(base)
-        if storage.names():
-            raise ValueError(f"{base} is already used; choose another --run-dir, or --resume {base} to continue it")
+    def open(cls, base: str, config: Config | None = None, resume: Resume = "never") -> RunFolder:
+        """The folder of a run: new, with the resolved config written into it, or begun, with its own config.
+
+        Args:
+            config: of a new run; a run that was begun keeps the one it has.
+        """
+        storage, begun = claim_folder(base, CONFIG, resume)
+        if begun:
+            return cls(storage, build_config(yaml.safe_load(storage.read(CONFIG))))
+        assert config is not None, "a new run needs a config"
         try:
             storage.write(CONFIG, dump_config(config).encode())
         except OSError as error:
@@ -39,16 +63,6 @@ class RunFolder:
     def exists(base: str) -> bool:
         """Whether a run was begun in this folder."""
         return Storage(base).exists(CONFIG)
-
-    @classmethod
-    def resume(cls, base: str) -> RunFolder:
-        """Open the folder of an earlier run; its own config is used."""
-        storage = Storage(base)
-        try:
-            raw = yaml.safe_load(storage.read(CONFIG))
-        except FileNotFoundError:
-            raise ValueError(f"{base} is not a run folder: it has no {CONFIG}") from None
-        return cls(storage, build_config(raw))
 
     def restore(self) -> RunState | None:
         """The newest whole snapshot, or None; damaged newer ones are named on the way."""
@@ -93,9 +107,15 @@ class SnapshotWriter:
         self._raise()
 
     def close(self) -> None:
-        self._queue.put(None)
-        self._thread.join()
+        """Write what was handed in, and end; what went wrong is raised."""
+        self.stop()
         self._raise()
+
+    def stop(self) -> None:
+        """As `close`, but silent: something else went wrong before."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
 
     def _work(self) -> None:
         while (captured := self._queue.get()) is not None:

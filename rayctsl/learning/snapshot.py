@@ -8,17 +8,29 @@ and the one before it is used.
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass, field
-from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from rayctsl.contract import Contract, JsonObject, read_contract
 from rayctsl.storage import Storage
 
-MANIFEST, VERSION = "manifest.json", 1
+MANIFEST = "manifest.json"
+
+
+class SnapshotManifest(Contract):
+    """What a snapshot consists of, as its `manifest.json`.
+
+    Example: SnapshotManifest(step=500, sha256={"meta": "9f2c…", "task-svhn": "03ab…"}, facts={"packing": {…}})
+    """
+
+    step: int
+    sha256: dict[str, str]
+    """Of each file, by its name without the ending."""
+    facts: JsonObject
+    """What the engine wants back."""
 
 
 @dataclass
@@ -31,7 +43,7 @@ class RunState:
     step: int
     meta: dict[str, Tensor]
     tasks: dict[str, dict[str, Tensor]]
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: JsonObject = field(default_factory=dict)
 
 
 def write_snapshot(storage: Storage, state: RunState, keep: int = 3) -> str:
@@ -42,8 +54,8 @@ def write_snapshot(storage: Storage, state: RunState, keep: int = 3) -> str:
         data = save({key: value.contiguous() for key, value in tensors.items()})
         storage.write(f"{folder}/{name}.safetensors", data)
         checksums[name] = hashlib.sha256(data).hexdigest()
-    manifest = {"version": VERSION, "step": state.step, "sha256": checksums, "facts": state.facts}
-    storage.write(f"{folder}/{MANIFEST}", json.dumps(manifest, indent=1).encode())
+    manifest = SnapshotManifest(step=state.step, sha256=checksums, facts=state.facts)
+    storage.write(f"{folder}/{MANIFEST}", manifest.to_bytes())
     for old in snapshot_folders(storage)[:-keep]:
         storage.delete_folder(old)
     return folder
@@ -57,20 +69,20 @@ def snapshot_folders(storage: Storage) -> list[str]:
 def read_snapshot(storage: Storage, folder: str) -> RunState:
     """Read and verify one snapshot; ValueError says what is wrong with it."""
     try:
-        manifest = json.loads(storage.read(f"{folder}/{MANIFEST}"))
-        assert manifest["version"] == VERSION, f"its format is version {manifest['version']}"
+        manifest = read_contract(SnapshotManifest, storage.read(f"{folder}/{MANIFEST}"), MANIFEST)
         files: dict[str, dict[str, Tensor]] = {}
-        for name, checksum in manifest["sha256"].items():
+        for name, checksum in manifest.sha256.items():
             data = storage.read(f"{folder}/{name}.safetensors")
-            assert hashlib.sha256(data).hexdigest() == checksum, f"{name}.safetensors is damaged"
+            if hashlib.sha256(data).hexdigest() != checksum:
+                raise ValueError(f"{name}.safetensors is damaged")
             files[name] = load(data)
     except FileNotFoundError as error:
         raise ValueError(f"snapshot {folder} is incomplete ({error})") from None
-    except (AssertionError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError, SafetensorError) as error:
+    except (ValueError, SafetensorError) as error:
         raise ValueError(f"snapshot {folder} cannot be used: {error}") from None
     meta = files.pop("meta")
     tasks = {name.removeprefix("task-"): tensors for name, tensors in files.items()}
-    return RunState(manifest["step"], meta, tasks, manifest["facts"])
+    return RunState(manifest.step, meta, tasks, manifest.facts)
 
 
 def latest_snapshot(storage: Storage) -> tuple[RunState | None, list[str]]:

@@ -21,14 +21,12 @@ from ray.util import get_current_placement_group
 
 from rayctsl.cluster.engine import RayEngine
 from rayctsl.cluster.resources import bundles_of
-from rayctsl.config import Config, dump_config
-from rayctsl.learning.engine import EngineFault
+from rayctsl.config import Config
 from rayctsl.learning.group import NonFiniteLoss
-from rayctsl.learning.run import Run
-from rayctsl.learning.run_folder import CONFIG, RunFolder
+from rayctsl.learning.run import Hooks, Run, train_with
+from rayctsl.learning.run_folder import RunFolder
 from rayctsl.learning.validation import training_problem, validate
 from rayctsl.methods import build_method
-from rayctsl.progress import Progress
 from rayctsl.storage import Storage
 from rayctsl.sweeps.config import Sweep, trial_config, trial_id
 
@@ -91,7 +89,6 @@ def run_trial(sweep: Sweep, run_dir: str, overrides: Mapping[str, Any]) -> None:
         tune.report(report)
     if record.done:
         return
-    record.close(run, "running")
     try:
         Trial(sweep, config, run, record).train()
     except NonFiniteLoss as error:
@@ -128,42 +125,28 @@ class Trial:
 
     def train(self) -> None:
         base = str(self.run_storage.inside(f"trials/{self.record.id}"))
-        if not RunFolder.exists(base):  # not `create`, which wants an empty folder: trial.json is there already
-            Storage(base).write(CONFIG, dump_config(self.config).encode())
-        folder = RunFolder.resume(base)
+        folder = RunFolder.open(base, self.config, resume="if_exists")
+        self.record.close(self.run_storage, "running")
         problem = training_problem(self.config, self.sweep)
         placement = get_current_placement_group()
         assert placement is not None, "a trial runs inside the placement group that Tune made for it"
         engine_bundles = bundles_of(self.config.topology, num_learners(self.config))
         first_bundle = placement.bundle_count - len(engine_bundles)  # Tune leaves out a bundle of nothing
-        run = Run(RayEngine(problem, placement, first_bundle), problem, folder)
-        run.progress = Progress(run.total, self.record.id, stream=self.log)
+        engine = RayEngine(problem, placement, first_bundle)
+        hooks = Hooks(after_chunk=self._report)
         try:
-            while not self._go_on(run):
-                pass
+            train_with(engine, problem, folder, hooks=hooks, log=self.log, stop_on_signals=False)
         finally:
             folder.storage.write("log.txt", self.log.getvalue().encode())
-            run.close()
 
-    def _go_on(self, run: Run) -> bool:
-        """One chunk and what is due after it; True at the end."""
-        try:
-            if not run.begun:
-                run.begin()
-            elif run.step < run.total:
-                run.advance()
-            ended = run.step == run.total
-            if (ended or (run.step and run.step % self.every == 0)) and run.step not in self._reported():
-                self._validate(run)
-                if not ended:
-                    self.record.save(self.run_storage)
-                    tune.report(self.record.reports[-1])
-            if ended:
-                run.finish(stopped_by=0)
-            return ended
-        except EngineFault as fault:
-            run.recover(fault)
-            return False
+    def _report(self, run: Run) -> None:
+        """Validate where that is due; the end's report is left to `run_trial`, which closes the record first."""
+        ended = run.step == run.total
+        if (ended or (run.step and run.step % self.every == 0)) and run.step not in self._reported():
+            self._validate(run)
+            if not ended:
+                self.record.save(self.run_storage)
+                tune.report(self.record.reports[-1])
 
     def _reported(self) -> set[float]:
         return {report[TIME] for report in self.record.reports}

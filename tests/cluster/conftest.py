@@ -59,6 +59,6 @@ def new_folder(tmp_path: Path) -> Callable[[Problem], RunFolder]:
     """A fresh run folder for a problem."""
 
     def make(problem: Problem) -> RunFolder:
-        return RunFolder.create(str(tmp_path / uuid.uuid4().hex[:8]), problem.config)
+        return RunFolder.open(str(tmp_path / uuid.uuid4().hex[:8]), problem.config)
 
     return make

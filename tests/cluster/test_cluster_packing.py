@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rayctsl.cluster.packing import Packing, pack, utilisation
+from rayctsl.contract import read_contract
 
 
 def test_longest_first_by_hand():
@@ -36,7 +37,15 @@ def test_close_to_the_best_packing_for_the_paper_sizes(num_learners):
 
 def test_survives_json():
     packing = pack({"a": 2, "b": 1, "c": 1}, 2)
-    assert Packing.from_json(packing.to_json()) == packing
+    assert read_contract(Packing, packing.to_bytes(), "the packing") == packing
+
+
+def test_reads_what_had_no_version_and_refuses_newer_ones():
+    packing = pack({"a": 2, "b": 1, "c": 1}, 2)
+    first = {"learners": [["a"], ["b", "c"]], "expected": 1.0}
+    assert read_contract(Packing, first, "the packing") == packing
+    with pytest.raises(ValueError, match="the packing was written by a newer rayctsl"):
+        read_contract(Packing, {**packing.to_json(), "version": 3}, "the packing")
 
 
 def test_utilisation_of_idle_learners():

@@ -133,6 +133,6 @@ def test_stopped_and_killed_runs_resume_to_the_same_bits(ray_cluster, small_task
 
     overrides = {"data.tasks": small_tasks.split(","), "model.name": "resnet8", "model.width": 4, "batch_size": 8}
     config = load_config(None, {**overrides, "inner_steps": 400, "trajectories": 2, "snapshot_every": 1000})
-    undisturbed = run_local(config, RunFolder.create(str(tmp_path / "undisturbed"), config))
+    undisturbed = run_local(config, RunFolder.open(str(tmp_path / "undisturbed"), config))
     assert open_initialization(run_dir).card.sha256 == undisturbed.card.sha256
     assert sorted(os.listdir(run_dir)) == ["checkpoints", "config.yaml", "initialization", "metrics.parquet", "plots"]

@@ -280,7 +280,7 @@ def test_a_sweep_leaves_everything_and_a_crashed_trial_does_not_end_it(ray_clust
 
     sweep = load_sweep(path)
     config = trial_config(sweep, {"inner_steps": finished[0]["inner_steps"], "beta": 0.1})
-    here = run_local(config, RunFolder.create(str(tmp_path / "here"), config), training_problem(config, sweep))
+    here = run_local(config, RunFolder.open(str(tmp_path / "here"), config), training_problem(config, sweep))
     assert here.card.sha256 == own.card.sha256
 
 

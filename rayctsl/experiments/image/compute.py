@@ -14,11 +14,10 @@ from rayctsl.learning.engine import LocalEngine
 from rayctsl.learning.finetune import Finetuner
 from rayctsl.learning.group import NonFiniteLoss
 from rayctsl.learning.problem import Problem
-from rayctsl.learning.run import Run
+from rayctsl.learning.run import Hooks, Run, train_with
 from rayctsl.learning.run_folder import CONFIG, RunFolder
 from rayctsl.learning.task_learner import COUNTED
 from rayctsl.models import build_model
-from rayctsl.progress import Progress
 from rayctsl.registry import Initialization, open_initialization, save_initialization
 from rayctsl.storage import Storage
 from rayctsl.sweeps.config import Sweep
@@ -48,24 +47,14 @@ def train(arguments: dict[str, Any], out: str) -> dict[str, Any]:
     """
     config, storage = build_config(arguments["config"]), Storage(out).inside(arguments["run"])
     problem = _on_device(Problem.of(config), prepare_device(arguments))
-    engine = LocalEngine(problem)
-    run = Run(engine, problem, _open_run(storage, config))
-    run.progress = Progress(run.total, config.method.name, stream=io.StringIO())
-    diverged = None
+    folder = _open_run(storage, config)
+    keeper = Keeper(storage, arguments["checkpoints"])
+    hooks, diverged = Hooks(after_chunk=keeper.keep), None
     try:
-        run.begin()
-        while run.step < run.total:
-            run.advance()
-            if run.step in arguments["checkpoints"]:
-                phi = engine.name_phi(engine.meta.phi)
-                place = storage.inside(f"checkpoint-{run.step}")
-                save_initialization(place, phi, config, spent=_spent(engine), metrics={})
-        run.finish(stopped_by=0)
+        train_with(LocalEngine(problem), problem, folder, hooks=hooks, log=io.StringIO(), stop_on_signals=False)
     except NonFiniteLoss as error:
         diverged = str(error)
-        run.writer.close()
-    finally:
-        run.close()
+    run = keeper.run
     points = [
         _point(open_initialization(str(storage.inside(f"checkpoint-{step}"))), arguments, f"checkpoint-{step}", step)
         for step in arguments["checkpoints"]
@@ -75,6 +64,22 @@ def train(arguments: dict[str, Any], out: str) -> dict[str, Any]:
         points.append(_point(open_initialization(str(storage)), arguments, "initialization", run.total))
     storage.delete_folder("checkpoints")  # to compute a finished cell again means from the beginning
     return {"points": points, "losses": _losses(run), "diverged": diverged}
+
+
+class Keeper:
+    """Saves phi at the checkpoints of a run."""
+
+    run: Run
+
+    def __init__(self, storage: Storage, checkpoints: list[int]):
+        self.storage, self.checkpoints = storage, checkpoints
+
+    def keep(self, run: Run) -> None:
+        self.run = run
+        name = f"checkpoint-{run.step}"
+        if run.step in self.checkpoints and not self.storage.exists(f"{name}/card.json"):
+            phi = run.engine.name_phi(run.engine.capture(run.step).result().meta["phi"])
+            save_initialization(self.storage.inside(name), phi, run.config, spent=run.spent, metrics={})
 
 
 def test(arguments: dict[str, Any], out: str) -> float:
@@ -105,11 +110,10 @@ def _on_device(problem: Problem, device: str) -> Problem:
 
 def _open_run(storage: Storage, config: Config) -> RunFolder:
     """The folder of an earlier attempt at the same config, else an empty one."""
-    if storage.exists(CONFIG) and storage.read(CONFIG).decode() == dump_config(config):
-        return RunFolder.resume(str(storage))
-    if storage.exists():
+    same = storage.exists(CONFIG) and storage.read(CONFIG).decode() == dump_config(config)
+    if storage.exists() and not same:
         storage.delete_folder("")
-    return RunFolder.create(str(storage), config)
+    return RunFolder.open(str(storage), config, resume="if_exists")
 
 
 def _spent(engine: LocalEngine) -> dict[str, int]:

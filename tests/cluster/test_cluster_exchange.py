@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rayctsl.cluster.transport import BLOCK, Mailbox, NodeExchange, NodePlan, PeerLost, add_in_order, remove_segment
+from rayctsl.cluster.exchange import PeerLost, SharedMemoryPlan, connect
+from rayctsl.cluster.exchange.connection import BLOCK, add_in_order
+from rayctsl.cluster.exchange.ray_calls import Collector
 
 
 def one_by_one(vectors: list[Tensor]) -> Tensor:
@@ -34,34 +36,30 @@ def test_every_member_gets_every_total(slots: int, readers: int, size: int):
     vectors = torch.randn(rounds, slots, size, generator=torch.Generator().manual_seed(1))
 
     def take_part(place: int) -> list[Tensor]:
-        plan = NodePlan(segment, size, members, slots, place)
-        exchange = NodeExchange(plan, torch.float32, timeout_seconds=60)
+        connection = connect(SharedMemoryPlan(segment, size, members, slots, place), timeout_seconds=60)
         own = vectors[:, place] if place < slots else torch.zeros(rounds, size)
-        totals = [exchange(vector).clone() for vector in own]
-        exchange.close()
+        totals = [connection(vector).result().clone() for vector in own]
+        connection.close()
         return totals
 
-    try:
-        with ThreadPoolExecutor(members) as pool:
-            seen = list(pool.map(take_part, range(members)))
-    finally:
-        remove_segment(segment)
+    with ThreadPoolExecutor(members) as pool:
+        seen = list(pool.map(take_part, range(members)))
     expected = [one_by_one(list(vectors[number])) for number in range(rounds)]
     for totals in seen:
         assert all(torch.equal(total, right) for total, right in zip(totals, expected, strict=True))
 
 
-def test_mail_is_added_in_the_order_of_ranks():
+def test_calls_are_added_in_the_order_of_ranks():
     vectors = {0: torch.tensor([1e8]), 1: torch.tensor([1.0]), 2: torch.tensor([-1e8]), 3: None}
-    box, totals = Mailbox(3, timeout_seconds=30.0), dict[int, float]()
-    arrived, hand_in = threading.Semaphore(0), box.hand_in
-    wait_for = box._changed.wait_for
+    collector, totals = Collector(3, timeout_seconds=30.0), dict[int, float]()
+    arrived, hand_in = threading.Semaphore(0), collector.hand_in
+    wait_for = collector._changed.wait_for
 
     def note(*arguments):  # called when a rank has handed in and waits
         arrived.release()
         return wait_for(*arguments)
 
-    box._changed.wait_for = note  # type: ignore[method-assign]
+    collector._changed.wait_for = note  # type: ignore[method-assign]
     threads = []
     for rank in (2, 0, 1, 3):
         threads.append(threading.Thread(target=lambda r=rank: totals.update({r: hand_in(r, vectors[r]).item()})))
@@ -74,10 +72,9 @@ def test_mail_is_added_in_the_order_of_ranks():
 
 def test_a_silent_member_is_named():
     segment = f"rayctsl-test-{uuid.uuid4().hex[:8]}"
-    exchange = NodeExchange(NodePlan(segment, 3, members=2, slots=1, place=0), torch.float32, timeout_seconds=0.05)
+    connection = connect(SharedMemoryPlan(segment, 3, members=2, slots=1, seat=0), timeout_seconds=0.05)
     try:
         with pytest.raises(PeerLost, match=r"no news of members \[1\]"):
-            exchange(torch.ones(3))
+            connection(torch.ones(3))
     finally:
-        exchange.close()
-        remove_segment(segment)
+        connection.close()

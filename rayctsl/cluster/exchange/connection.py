@@ -1,0 +1,67 @@
+"""What every way of exchanging offers, and the form in which the loop uses it."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from rayctsl.futures import finished
+
+BLOCK = 2**16  # entries
+
+
+class PeerLost(RuntimeError):
+    """Another process of the group is gone or silent; the step cannot be finished."""
+
+
+class Exchange(Protocol):
+    """Sums over processes. A call blocks until all have called; its result is valid until the next call."""
+
+    wait_seconds: float
+
+    def __call__(self, vector: Tensor) -> Tensor: ...
+    def abort(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Connection:
+    """An exchange as the loop calls it: in a thread of its own, or at once."""
+
+    def __init__(self, exchange: Exchange, in_background: bool):
+        self.exchange = exchange
+        self._pool = ThreadPoolExecutor(1, "exchange") if in_background else None
+        self.bytes_sent = 0
+
+    def __call__(self, vector: Tensor) -> Future[Tensor]:
+        self.bytes_sent += vector.numel() * vector.element_size()
+        if self._pool is not None:
+            return self._pool.submit(self.exchange, vector)
+        return finished(self.exchange(vector))
+
+    @property
+    def wait_seconds(self) -> float:
+        """How long this process has waited for others so far."""
+        return self.exchange.wait_seconds
+
+    def abort(self) -> None:
+        """From another thread: wake this process if it waits for peers that will not come."""
+        self.exchange.abort()
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+        self.exchange.close()
+
+
+def add_in_order(vectors: list[Tensor], out: Tensor | None = None) -> Tensor:
+    """((v0 + v1) + v2) + ...: the order is fixed, so the bits are too."""
+    total = torch.empty_like(vectors[0]) if out is None else out
+    for start in range(0, len(total), BLOCK):  # a block of the total stays in the cache while all are added to it
+        part = slice(start, start + BLOCK)
+        block = total[part].copy_(vectors[0][part])
+        for vector in vectors[1:]:
+            block.add_(vector[part])
+    return total
