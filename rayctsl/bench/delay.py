@@ -28,12 +28,17 @@ class SlowExchange:
 
     def __init__(self, exchange: Exchange, seconds: float):
         self.exchange, self.seconds, self.wait_seconds = exchange, seconds, 0.0
-        self.abort, self.close = exchange.abort, exchange.close
 
     def __call__(self, vector: Tensor) -> Tensor:
         total = self.exchange(vector)
         time.sleep(self.seconds)
         return total
+
+    def abort(self) -> None:
+        self.exchange.abort()
+
+    def close(self) -> None:
+        self.exchange.close()
 
 
 def slow_down(worker: Worker, seconds: float) -> None:
