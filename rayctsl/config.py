@@ -260,6 +260,11 @@ class TopologyConfig(Section):
     wait_seconds: NonNegative = 0.0
     """How long to wait for a cluster that is too small to grow; 0 fails at once."""
 
+    @property
+    def threads(self) -> int:
+        """Of every learner, on every node: another number would round some operations otherwise."""
+        return max(1, int(self.cpus_per_learner))
+
 
 class Config(Section):
     seed: Annotated[int, Field(ge=0)] = 0

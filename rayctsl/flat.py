@@ -107,7 +107,8 @@ def _shape_like(piece: Tensor, parameter: Tensor, channels_last: bool) -> Tensor
 class Sgd:
     """d = g + weight_decay * theta, with heavy-ball or Nesterov momentum when asked for.
 
-    `direction` returns the vector that a step size multiplies: theta <- theta - alpha * direction.
+    `direction` returns the vector that a step size multiplies: theta <- theta - alpha * direction. Products and sums
+    are operations of their own: whether a fused one rounds once or twice depends on the processor.
     """
 
     def __init__(self, config: OptimizerConfig, like: Tensor):
@@ -119,11 +120,11 @@ class Sgd:
     def direction(self, theta: Tensor, grad: Tensor, part: slice = slice(None)) -> Tensor:
         """The step's direction for theta and grad, which are the `part` of the vector that this rule was made for."""
         if self.weight_decay:
-            grad = torch.add(grad, theta, alpha=self.weight_decay)
+            grad = theta.mul(self.weight_decay).add_(grad)
         if not self.momentum:
             return grad
         velocity = self.state["momentum"][part].mul_(self.momentum).add_(grad)
-        return torch.add(grad, velocity, alpha=self.momentum) if self.nesterov else velocity
+        return velocity.mul(self.momentum).add_(grad) if self.nesterov else velocity
 
     def reset(self) -> None:
         for value in self.state.values():
@@ -142,10 +143,10 @@ class Adam(Sgd):
 
     def direction(self, theta: Tensor, grad: Tensor, part: slice = slice(None)) -> Tensor:
         if self.weight_decay:
-            grad = torch.add(grad, theta, alpha=self.weight_decay)
+            grad = theta.mul(self.weight_decay).add_(grad)
         count = int(self.state["count"].add_(1).item())
-        mean = self.state["mean"][part].lerp_(grad, 1 - self.first)
-        square = self.state["square"][part].mul_(self.second).addcmul_(grad, grad, value=1 - self.second)
+        mean = self.state["mean"][part].mul_(self.first).add_(grad.mul(1 - self.first))
+        square = self.state["square"][part].mul_(self.second).add_(grad.square().mul_(1 - self.second))
         scale = (square / (1 - self.second**count)).sqrt_().add_(self.epsilon)
         return (mean / (1 - self.first**count)).div_(scale)
 

@@ -103,8 +103,7 @@ def _train(problem: Any, base: str, killer: Killer | None) -> dict[str, Any]:
     from rayctsl.learning.run import Hooks, train_with
     from rayctsl.learning.run_folder import RunFolder
 
-    # Equal costs make the packing a function of the config, so both runs add up in the same order.
-    engine = RayEngine(problem, measure_costs=False)
+    engine = RayEngine(problem)
     hooks = Hooks(killer.watch, killer.replace_lost_nodes, killer.note_recovery) if killer else Hooks()
     card = train_with(engine, problem, RunFolder.open(base, problem.config), hooks=hooks).card
     return {"sha256": card.sha256, "recoveries": killer.recoveries if killer else []}

@@ -133,7 +133,7 @@ class ThrottledRing:
         self._distributed.recv(arrived, (self.rank - 1) % self.members)
         assert sending is not None
         sending.wait()
-        due = self.latency + 4 * arrived.numel() / self.bandwidth
+        due = self.latency + arrived.nbytes / self.bandwidth
         time.sleep(max(0.0, due - (time.perf_counter() - started)))
         return arrived
 
@@ -155,7 +155,8 @@ class RingWorker:
         names = ring_packing(members)[rank]
         tasks = [SleepingTask(name, RING_WORK[int(name)], SIZES["resnet20"]) for name in names]
         method = {"name": "shifting", "beta": 0.01, "shift_delay": delay}
-        config = build_config({"data": {"tasks": names}, "method": method, "inner": {"alpha": 1e-4}})
+        everyone = [name for hosted in ring_packing(members) for name in hosted]
+        config = build_config({"data": {"tasks": everyone}, "method": method, "inner": {"alpha": 1e-4}})
         rule = build_method(config.method, 0)
         group = TaskGroup(tasks, config, rule)  # type: ignore[arg-type]
         meta = MetaLearner(config, rule, next(iter(group.learners.values())).theta)

@@ -1,8 +1,9 @@
 """What one meta-update costs with learners that compute nothing: ours inside Ray actors against gloo without Ray.
 
-Both do the same arithmetic: every learner adds up theta - phi over its tasks, the vectors are exchanged, and everyone
-moves phi and its thetas by delta. Ours has the meta-learner as one more process. Two more figures put it in proportion:
-its share of a real ResNet-20 step, and how much of a slow network `shift_delay: 1` hides.
+In both, every learner adds up theta - phi over its tasks, the vectors are exchanged, and everyone moves phi and its
+thetas by delta. Ours adds up exactly, in float64, and has the meta-learner as one more process; gloo's sums are
+float32. Two more figures put it in proportion: its share of a real ResNet-20 step, and how much of a slow network
+`shift_delay: 1` hides.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from torch import Tensor
 from rayctsl.bench.rounds import Team, free_port, median_and_spread
 from rayctsl.cluster.exchange import connect
 from rayctsl.cluster.membership import Membership, Place, by_shared_memory
+from rayctsl.learning.exact_sum import Grid
 
 SIZES = {"resnet20": 269_072, "resnet18": 11_176_512}
+GRID = Grid(limit_bits=10, unit_bits=39, rest_bits=49)  # of the paper's 8 tasks
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -69,25 +72,40 @@ def tasks_of(rank: int, tasks: int, workers: int) -> int:
     return len(range(rank, tasks, workers))
 
 
-def idle_steps(exchange: Callable[[Tensor], Tensor], size: int, num_tasks: int, steps: int) -> float:
-    """Seconds per step of a process that hosts `num_tasks` tasks and computes no gradients."""
+def idle_steps(
+    exchange: Callable[[Tensor], Tensor], size: int, num_tasks: int, steps: int, grid: Grid | None = None
+) -> float:
+    """Seconds per step of a process that hosts `num_tasks` tasks and computes no gradients.
+
+    Args:
+        grid: add up exactly, as rayctsl does; plain float32 sums when absent.
+    """
     phi, thetas = torch.zeros(size), [torch.full((size,), 1e-3) for _ in range(num_tasks)]
-    vector, started = torch.zeros(size + 1), 0.0
-    pull = vector[:-1]
+    started = 0.0
     for step in range(-3, steps):  # three to warm up
         if step == 0:
             started = time.perf_counter()
-        if thetas:
-            torch.sub(thetas[0], phi, out=pull)
-            for theta in thetas[1:]:
-                pull.add_(theta).sub_(phi)
-        vector[-1] = num_tasks
-        total = exchange(vector)
-        rate = 0.01 / total[-1].item()
-        phi.add_(total[:-1], alpha=rate)
+        total = exchange(_exact_sum(grid, thetas, phi) if grid else _plain_sum(thetas, phi))
+        delta = grid.mean(total, phi).mul_(0.01) if grid else total[:-1].mul(0.01 / total[-1].item())
+        phi.add_(delta)
         for theta in thetas:
-            theta.add_(total[:-1], alpha=rate)
+            theta.add_(delta)
     return (time.perf_counter() - started) / steps
+
+
+def _exact_sum(grid: Grid, thetas: list[Tensor], phi: Tensor) -> Tensor:
+    total = grid.no_tasks(phi)
+    for theta in thetas:
+        grid.add(total, theta - phi)
+    return total
+
+
+def _plain_sum(thetas: list[Tensor], phi: Tensor) -> Tensor:
+    vector = phi.new_zeros(len(phi) + 1)
+    for theta in thetas:
+        vector[:-1].add_(theta).sub_(phi)
+    vector[-1] = len(thetas)
+    return vector
 
 
 class IdleMember:
@@ -100,7 +118,7 @@ class IdleMember:
         assert membership.plan is not None
         connection = connect(membership.plan, timeout_seconds=120)
         try:
-            return idle_steps(connection.exchange, size, num_tasks, steps)
+            return idle_steps(connection.exchange, size, num_tasks, steps, GRID)
         finally:
             connection.close()
 

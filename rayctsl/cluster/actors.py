@@ -48,9 +48,8 @@ class Part:
 class Worker:
     """What both kinds of actor do."""
 
-    def __init__(self, problem: Problem, threads: int):
-        # Ray sets the variable to the actor's CPUs; whoever started the node may have set it to less.
-        torch.set_num_threads(min(threads, int(os.environ.get("OMP_NUM_THREADS", threads))))
+    def __init__(self, problem: Problem):
+        torch.set_num_threads(problem.config.topology.threads)
         self.problem, self.config = problem, problem.config
         self.method = build_method(self.config.method, self.config.seed)
         self.device = "cuda" if torch.cuda.is_available() and ray.get_gpu_ids() else "cpu"
@@ -76,7 +75,7 @@ class Worker:
         if states is not None:
             self.meta.load_state(meta_state)
             self.group.load_states(states)
-        return len(self.meta.phi) + 1
+        return len(self.meta.grid.no_tasks(self.meta.phi))
 
     def join(self, membership: Membership) -> None:
         """Connect with the other processes of this generation."""

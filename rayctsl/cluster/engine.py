@@ -62,7 +62,7 @@ class RayEngine:
         """
         Args:
             placement: a group to use, from bundle `first_bundle` on, in place of one of its own (a sweep's trial).
-            measure_costs: False takes all tasks as equally costly, which makes the packing a function of the config.
+            measure_costs: False takes all tasks as equally costly.
         """
         self.problem, self.config = problem, problem.config
         self.topology = self.config.topology
@@ -131,7 +131,7 @@ class RayEngine:
             num_gpus=self.topology.gpus_per_learner if learner else 0,
             resources=None if learner else dict(self.topology.meta_resources),
             scheduling_strategy=strategy,
-        ).remote(self.problem, threads=max(1, int(self.topology.cpus_per_learner)) if learner else 1)
+        ).remote(self.problem)
 
     def _pack(self, num_learners: int) -> Packing:
         """Measure every task's cost with all learners busy, as they will be, and spread the tasks evenly."""

@@ -8,7 +8,7 @@ from rayctsl.contract import Contract, JsonObject
 
 
 class Packing(Contract):
-    """Tasks of every learner. Recorded in each snapshot: sums are taken in this order, so a resumed run must keep it.
+    """Tasks of every learner. It decides how long a step takes, and nothing else.
 
     Example: Packing(learners=(("cub",), ("svhn", "cifar100")), expected_utilisation=0.93)
     """

@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from rayctsl.futures import finished
@@ -63,7 +66,8 @@ class LocalEngine:
 
     def run(self, start: int, stop: int) -> Chunk:
         started = time.perf_counter()
-        records = run_steps(start, stop, self.problem.config.inner_steps, self.method, self.group, self.meta)
+        with num_threads(self.problem.config.topology.threads):
+            records = run_steps(start, stop, self.problem.config.inner_steps, self.method, self.group, self.meta)
         return Chunk(
             losses=np.stack([record.losses for record in records]),
             delta_norms=np.array([record.delta_norm for record in records]),
@@ -84,6 +88,17 @@ class LocalEngine:
 
     def close(self) -> None:
         pass
+
+
+@contextmanager
+def num_threads(count: int) -> Iterator[None]:
+    """Compute with so many threads for a while, as a learner on a cluster does: another number rounds otherwise."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class EngineFault(RuntimeError):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rayctsl.config import Config
+from rayctsl.learning.exact_sum import Grid
 from rayctsl.learning.processor import keep_freed_memory, why_not_bf16
 from rayctsl.learning.task_learner import COUNTED, TaskLearner
 from rayctsl.learning.tasks import Task
@@ -26,7 +27,7 @@ class TaskGroup:
     """Some tasks' learners, in the order of the config."""
 
     def __init__(self, tasks: list[Task], config: Config, method: Method):
-        self.config, self.method = config, method
+        self.config, self.method, self.grid = config, method, Grid.of(config, method)
         keep_freed_memory()
         self.learners = {task.name: TaskLearner(task, config) for task in tasks}
         self.dropped: set[str] = set()
@@ -61,16 +62,13 @@ class TaskGroup:
         return losses
 
     def contribution(self, phi: Tensor, step: Step) -> Tensor:
-        """The sum over this group's tasks, with the number of tasks as its last entry."""
-        total = phi.new_zeros(len(phi) + 1)
+        """The sum over this group's tasks in units of the grid, with the number of tasks as its last entry."""
+        total = self.grid.no_tasks(phi)
         for learner in self.active:
             pull = self.method.contribution(learner, phi, step)
             # A step from a finite loss may still overflow: catch it before it reaches phi and everyone else.
-            if not math.isfinite(size := pull.sum().item()):
-                self._handle_non_finite(learner.task.name, size, step)
-                continue
-            total[:-1].add_(pull)
-            total[-1] += 1
+            if not self.grid.add(total, pull):
+                self._handle_non_finite(learner.task.name, pull.abs().amax().item(), step)
         return total
 
     def shift(self, phi: Tensor, delta: Tensor, step: Step) -> None:
@@ -83,7 +81,7 @@ class TaskGroup:
             return
         where = f"inner step {step.k} of trajectory {step.m + 1}"
         raise NonFiniteLoss(
-            f"task {name!r} diverged (a {value} at {where}); lower beta or alpha, or set on_non_finite=drop"
+            f"task {name!r} diverged (a {value:g} at {where}); lower beta or alpha, or set on_non_finite=drop"
         )
 
     def take_seconds(self) -> dict[str, float]:

@@ -6,21 +6,29 @@ from torch import Tensor
 
 from rayctsl.config import Config
 from rayctsl.flat import build_optimizer, copy_state
+from rayctsl.learning.exact_sum import Grid
 from rayctsl.methods import Method
+
+PENDING = "pending_multiples"
 
 
 class MetaLearner:
-    """phi and the outer optimizer. `pending` is a total that waits to be applied one step late (shift_delay 1)."""
+    """phi and the outer optimizer. `pending` is a total that waits to be applied one step late (shift_delay 1).
 
-    def __init__(self, config: Config, method: Method, phi: Tensor):
+    Every process has a replica, perhaps on another kind of processor. So an update consists of single operations that
+    all processors round alike, and never of fused ones.
+    """
+
+    def __init__(self, config: Config, method: Method, phi: Tensor, grid: Grid | None = None):
         self.phi = phi.clone()
+        self.grid = grid or Grid.of(config, method)
         self.beta = method.beta
         self.optimizer = build_optimizer(config.outer or method.outer_rule(config.inner), self.phi)
         self.pending: Tensor | None = None
 
     def update(self, total: Tensor) -> Tensor:
-        """phi <- phi + delta for the sum of contributions, whose last entry counts the tasks; returns delta."""
-        gradient = total[:-1].div(total[-1]).neg_()
+        """phi <- phi + delta for a total in units of the grid, whose last entry counts the tasks; returns delta."""
+        gradient = self.grid.mean(total, self.phi).neg_()
         delta = self.optimizer.direction(self.phi, gradient).mul(-self.beta)
         self.phi.add_(delta)
         return delta
@@ -28,9 +36,14 @@ class MetaLearner:
     def state(self) -> dict[str, Tensor]:
         """Live references to the complete state, for snapshots."""
         state = {"phi": self.phi, **{f"optimizer.{name}": value for name, value in self.optimizer.state.items()}}
-        return state if self.pending is None else {**state, "pending": self.pending}
+        return state if self.pending is None else {**state, PENDING: self.pending}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        pending = state.get("pending")
+        if (sums := state.get("pending")) is not None:  # of a snapshot from before there was a grid
+            units = self.grid.no_tasks(self.phi)
+            self.grid.add(units, sums[:-1].to(self.phi.device))
+            units[-1] = sums[-1]
+            state = {**{name: value for name, value in state.items() if name != "pending"}, PENDING: units}
+        pending = state.get(PENDING)
         self.pending = None if pending is None else pending.to(self.phi.device, copy=True)
         copy_state(self.state(), state)

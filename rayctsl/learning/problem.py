@@ -21,6 +21,8 @@ class Problem:
     @classmethod
     def of(cls, config: Config, model: ModelBuilder | None = None, tasks: Mapping[str, Task] | None = None) -> Problem:
         """The problem of a config; own models and own tasks take the place of the config's."""
+        if tasks is not None:
+            config = config.model_copy(update={"data": config.data.model_copy(update={"tasks": tuple(tasks)})})
         method = build_method(config.method, config.seed)
         names = method.select_tasks(tuple(tasks) if tasks is not None else config.data.tasks)
 

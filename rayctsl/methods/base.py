@@ -84,6 +84,10 @@ class Method:
         """The rule that turns meta-gradients into delta when the config names none."""
         return OptimizerConfig(optimizer="sgd")
 
+    def limit_bits(self, inner_steps: int) -> int:
+        """p, where 2^p is larger than any entry of a contribution of a task that has not diverged."""
+        return 10
+
     def inner_step(self, learner: Learner, phi: Tensor, step: Step) -> float:
         """Move theta by one inner step; returns the training loss before it."""
         loss = learner.compute_gradient(step.index)

@@ -23,6 +23,10 @@ class Leap(Method):
         super().__init__(config, seed)
         self.norm, self.loss, self.stabilizer = config.norm, config.loss, config.stabilizer
 
+    def limit_bits(self, inner_steps: int) -> int:
+        # K segments: of a length, at most 1 + |grad| each; of an energy, the changes of the loss times |grad|.
+        return (10 if self.norm else 20) + (inner_steps - 1).bit_length()
+
     def inner_step(self, learner: Learner, phi: Tensor, step: Step) -> float:
         loss = learner.compute_gradient(step.index)
         if step.k == 1:

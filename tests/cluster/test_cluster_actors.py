@@ -6,6 +6,7 @@ import torch
 
 from rayctsl.cluster.actors import Worker
 from rayctsl.learning.engine import LocalEngine
+from rayctsl.learning.meta_learner import PENDING
 
 
 def test_a_worker_takes_over_everything_of_a_snapshot(tiny_problem) -> None:
@@ -15,8 +16,8 @@ def test_a_worker_takes_over_everything_of_a_snapshot(tiny_problem) -> None:
     engine = LocalEngine(problem)
     engine.run(0, 3)
     state = engine.capture(3).result()
-    assert {"phi", "pending"} < set(state.meta)
-    worker = Worker(problem, 1)
+    assert {"phi", PENDING} < set(state.meta)
+    worker = Worker(problem)
     worker.host(problem.task_names)
     worker.begin(state.meta, state.tasks)
     taken = worker.capture_meta()

@@ -33,7 +33,7 @@ def test_vectors_are_added_in_their_order(size: int):
 def test_every_member_gets_every_total(slots: int, readers: int, size: int):
     """Many exchanges one after the other: a total may not be overwritten while a slow reader still looks at it."""
     members, rounds, segment = slots + readers, 20, f"rayctsl-test-{uuid.uuid4().hex[:8]}"
-    vectors = torch.randn(rounds, slots, size, generator=torch.Generator().manual_seed(1))
+    vectors = torch.randn(rounds, slots, size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
     def take_part(place: int) -> list[Tensor]:
         connection = connect(SharedMemoryPlan(segment, size, members, slots, place), timeout_seconds=60)

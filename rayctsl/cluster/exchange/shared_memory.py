@@ -68,7 +68,7 @@ class SharedMemory:
         self.wait_seconds = 0.0
         self._stage = 0
         self._fence = threading.Lock()  # taking it orders memory on processors that reorder stores
-        kind = np.dtype(np.float32)
+        kind = np.dtype(np.float64)
         head, vector = plan.members * LINE, plan.size * kind.itemsize
         self._memory = _map_segment(plan.segment, head + (plan.slots + 1) * vector, create=plan.seat == 0)
         self._counters = np.frombuffer(self._memory, COUNTER, plan.members * LINE // 8)[:: LINE // 8]

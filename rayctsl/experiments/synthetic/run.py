@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from rayctsl.config import Config, build_config
 from rayctsl.experiments.synthetic.surface_group import SurfaceGroup, SurfaceLearner, flatten_points, unflatten_points
 from rayctsl.experiments.synthetic.surfaces import Environment
+from rayctsl.learning.exact_sum import Unrounded
 from rayctsl.learning.group import TaskGroup
 from rayctsl.learning.loop import run_steps
 from rayctsl.learning.meta_learner import MetaLearner
@@ -89,7 +90,7 @@ def meta_train(
     trained_on = [each.only(method.select_tasks(each.names)) for each in environments]
     starts = np.asarray(starts, float).reshape(-1, 2)
     group = _build_group(trained_on, starts, config, method)
-    meta = MetaLearner(config, method, flatten_points(starts))
+    meta = MetaLearner(config, method, flatten_points(starts), group.grid)
     visited, spent = [meta.phi.clone().numpy()], [0]
 
     def after_step(index: int) -> None:
@@ -117,7 +118,9 @@ def _build_group(
     if name in ONE_START_AT_A_TIME and len(starts) > 1:
         raise ValueError(f"method {name!r} takes one start at a time")
     if name in ONE_TASK_AT_A_TIME:
-        return TaskGroup(list(environments[0].tasks(starts[0]).values()), config, method)
+        group = TaskGroup(list(environments[0].tasks(starts[0]).values()), config, method)
+        group.grid = Unrounded()  # one process adds up; and some runs amplify a rounding error ten million times
+        return group
     return SurfaceGroup(environments, flatten_points(starts), config, method)
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from rayctsl.config import Config
 from rayctsl.experiments.synthetic.surfaces import Environment, Surfaces
 from rayctsl.flat import build_optimizer, copy_state
+from rayctsl.learning.exact_sum import Unrounded
 from rayctsl.learning.group import TaskGroup
 from rayctsl.learning.task_learner import COUNTED, TaskLearner
 from rayctsl.methods import Method, Step
@@ -89,6 +90,7 @@ class SurfaceGroup(TaskGroup):
 
     def __init__(self, environments: Sequence[Environment], phi: Tensor, config: Config, method: Method):
         super().__init__([], config, method)
+        self.grid = Unrounded()
         self.learner = SurfaceLearner(environments, phi, config)
         self.learners = cast("dict[str, TaskLearner]", {"surfaces": self.learner})
         self.names = environments[0].names

@@ -1,0 +1,98 @@
+"""Sums that do not depend on who adds up what, or in which order.
+
+Floating-point addition is not associative, so a sum of contributions would depend on the packing, the number of
+learners, the nodes and the transport. Additions of integers are exact as long as they stay below 2^53 in float64, and
+exact additions are associative. So every contribution is rounded to multiples of a grid's unit 2^-q, and what is added
+up, sent and stored are the multiples:
+
+    entries beyond the limit 2^p count as diverged, so a multiple is at most 2^(p + q) in size;
+    any partial sum over at most T tasks is then at most T 2^(p + q) <= 2^52 for q = 52 - p - ceil(log2 T).
+
+Scaling by 2^q is exact, rounding to an integer is one correctly rounded operation, and a float32 has only 24 bits, so
+both can come before the conversion to float64. A contribution moves by at most 2^-(q + 1): with p = 10 and 8 tasks by
+2^-40, about 10^-12, and phi by beta times that, which is far below the last bit of a float32 phi of size 0.01.
+
+A contribution in float64 has more bits than one multiple holds, and a method with very large entries has a coarse grid.
+Such contributions are split in two: the multiple of 2^-q, and what rounding left over, at most half a unit, as a
+multiple of 2^-r units with T 2^(r - 1) <= 2^52. Both are added up alike.
+
+The grid is a function of the config alone. NaN and infinity never reach a sum: they fail the comparison with the limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rayctsl.config import Config
+from rayctsl.methods import Method
+
+EXACT_BITS = 52  # one less than float64 has, so that not even a sum at the limit comes near the edge
+COARSE_BITS = 26  # a unit of more than 2^-26, about 10^-8, is too coarse for small contributions
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where contributions are rounded to: multiples of 2^-q, for entries smaller than 2^p.
+
+    A total is [multiples, (what is left, where contributions are split), number of tasks], all in float64.
+    Example: Grid(limit_bits=10, unit_bits=39, rest_bits=49), for 8 tasks
+    """
+
+    limit_bits: int  # p
+    unit_bits: int  # q
+    rest_bits: int  # r
+
+    @classmethod
+    def of(cls, config: Config, method: Method) -> Grid:
+        """The grid of a config: as fine as its tasks and the method's largest entries allow."""
+        limit_bits, task_bits = method.limit_bits(config.inner_steps), (len(config.data.tasks) - 1).bit_length()
+        return cls(limit_bits, EXACT_BITS - limit_bits - task_bits, EXACT_BITS - task_bits)
+
+    def no_tasks(self, phi: Tensor) -> Tensor:
+        """The total of no tasks."""
+        return phi.new_zeros(len(phi) * (2 if self._splits(phi) else 1) + 1, dtype=torch.float64)
+
+    def _splits(self, vector: Tensor) -> bool:
+        return vector.dtype == torch.float64 or self.unit_bits < COARSE_BITS
+
+    def add(self, total: Tensor, contribution: Tensor) -> Tensor:
+        """Add a task's contribution to a total, unless it does not fit; whether it did, as a value on the device."""
+        fits, size = contribution.abs().amax() < 2.0**self.limit_bits, len(contribution)
+        refused = ~fits
+        scaled = contribution.mul(2.0**self.unit_bits)
+        multiples = scaled.round()
+        if self._splits(contribution):
+            rest = scaled.sub_(multiples).mul_(2.0**self.rest_bits).round_()
+            total[size:-1].add_(rest.masked_fill_(refused, 0.0))
+        total[:size].add_(multiples.masked_fill_(refused, 0.0))
+        total[-1].add_(fits)
+        return fits
+
+    def mean(self, total: Tensor, phi: Tensor) -> Tensor:
+        """The mean contribution of the tasks in a total, like phi."""
+        sums = total[: len(phi)]
+        if self._splits(phi):
+            sums = total[len(phi) : -1].mul(2.0**-self.rest_bits).add_(sums)
+        return sums.div(total[-1]).mul_(2.0**-self.unit_bits).to(phi.dtype)
+
+
+class Unrounded(Grid):
+    """For sums that one process takes by itself, in an order of its own: nothing is rounded, nothing too large."""
+
+    def __init__(self) -> None:
+        super().__init__(limit_bits=1023, unit_bits=0, rest_bits=0)
+
+    def no_tasks(self, phi: Tensor) -> Tensor:
+        return phi.new_zeros(len(phi) + 1)
+
+    def add(self, total: Tensor, contribution: Tensor) -> Tensor:
+        fits = contribution.sum().isfinite()
+        total[:-1].add_(contribution.masked_fill(~fits, 0.0))
+        total[-1].add_(fits)
+        return fits
+
+    def mean(self, total: Tensor, phi: Tensor) -> Tensor:
+        return total[:-1].div(total[-1])
