@@ -33,7 +33,8 @@ class ModelConfig(Section):
     activation: Literal["relu", "softplus"] = "relu"
     """The error analysis needs both."""
     weights: str | None = None
-    """ResNet-18/34 only: "imagenet" (torchvision's download) or a local weights file."""
+    """Where the backbone starts: "imagenet" (torchvision's download, ResNet-18/34 only), or a local weights file such
+    as an initialization's phi.safetensors; random when absent."""
 
 
 class DataConfig(Section):
@@ -82,6 +83,15 @@ class InnerConfig(OptimizerConfig):
     """Added to the gradient as weight_decay * parameters."""
 
 
+class ScheduleConfig(Section):
+    """How the inner rate changes from alpha down; `constant` twice is the paper."""
+
+    within: Literal["constant", "linear", "cosine"] = "constant"
+    """From the first step of a trajectory to its last, each trajectory anew."""
+    over: Literal["constant", "linear", "cosine"] = "constant"
+    """From the first trajectory to the last."""
+
+
 class ResetConfig(Section):
     """What happens at the start of a trajectory to the state that is not part of phi."""
 
@@ -98,6 +108,8 @@ class MethodConfig(Section):
     name: str
     beta: NonNegative | None = None
     """Meta learning rate; the paper's value for the nearest K when absent."""
+    average: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Decay per meta-update of an exponential average of phi, which is then the result; 0 keeps phi itself."""
 
 
 class ShiftingConfig(MethodConfig):
@@ -107,6 +119,8 @@ class ShiftingConfig(MethodConfig):
     """Inner steps between two meta-updates."""
     shift_delay: Literal[0, 1] = 0
     """1 applies each Delta one step late, so that its transport hides behind the next gradient."""
+    pull: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of the way back to phi that theta goes after every shift: 0 is the paper, 1 leaves no trajectories."""
 
 
 class NoShiftingConfig(MethodConfig):
@@ -276,11 +290,14 @@ class Config(Section):
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     inner: InnerConfig = InnerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
     method: AnyMethod = ShiftingConfig()
     outer: OptimizerConfig | None = None
     """The rule that turns meta-gradients into Delta; plain SGD with rate beta (the paper) when absent.
     Joint training (`mtl`, `single`) uses the inner rule with rate beta when absent."""
     reset: ResetConfig = ResetConfig()
+    own_norm: bool = False
+    """Batch-norm scale and shift belong to the task, like its head, and not to phi."""
     finetune: FinetuneConfig = FinetuneConfig()
     topology: TopologyConfig = TopologyConfig()
     on_non_finite: Literal["stop", "drop"] = "stop"
@@ -333,6 +350,7 @@ SECTIONS: dict[str, type[BaseModel]] = {  # where a bare key is looked for; `fin
     "model": ModelConfig,
     "data": DataConfig,
     "inner": InnerConfig,
+    "schedule": ScheduleConfig,
     "method": MethodConfig,
     "reset": ResetConfig,
     "topology": TopologyConfig,

@@ -14,20 +14,31 @@ from torch import Tensor, nn
 
 from rayctsl.config import OptimizerConfig
 
+NORM_LAYERS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
+
 
 class FlatModule:
     """Moves a module's parameters into one vector; the module goes on working on views of it.
 
-    `vector` and `grad` hold everything, `backbone` / `head` and `backbone_grad` / `head_grad` their two parts.
+    `vector` and `grad` hold everything, `backbone` / `head` and `backbone_grad` / `head_grad` their two parts. With
+    `own_norm` the scales and shifts of norm layers count as head: a task's own, as in FedBN (Li et al., 2021).
     """
 
-    def __init__(self, module: nn.Module, head_name: str | None = None, channels_last: bool = False):
+    def __init__(
+        self,
+        module: nn.Module,
+        head_name: str | None = None,
+        channels_last: bool = False,
+        own_norm: bool = False,
+    ):
         self.module = module
         prefix = f"{head_name}." if head_name else None
         named = dict(module.named_parameters())
         in_head = {name for name in named if prefix and (name.startswith(prefix) or name == head_name)}
         if head_name and not in_head:
             raise ValueError(f"the model has no parameters under the head name {head_name!r}")
+        if own_norm:
+            in_head |= norm_parameters(module)
         self.names = [name for name in named if name not in in_head] + [name for name in named if name in in_head]
         self.parameters = [named[name] for name in self.names]
         self.num_backbone = len(named) - len(in_head)
@@ -91,10 +102,16 @@ class FlatModule:
 
 
 def load_backbone(module: nn.Module, phi: Mapping[str, Tensor], head_name: str | None) -> None:
-    """Copy phi into a module's backbone, refusing weights of another model."""
-    flat = FlatModule(module, head_name)
+    """Copy phi into a module's backbone, refusing weights of another model; a phi without norm layers leaves them."""
+    flat = FlatModule(module, head_name, own_norm=norm_parameters(module).isdisjoint(phi))
     flat.backbone.copy_(flat.flatten_backbone(phi))
     module.zero_grad(set_to_none=True)
+
+
+def norm_parameters(module: nn.Module) -> set[str]:
+    """The names of the scales and shifts of a module's norm layers."""
+    layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, NORM_LAYERS)}
+    return {f"{name}.{part}" for name, layer in layers.items() for part, _ in layer.named_parameters(recurse=False)}
 
 
 def _shape_like(piece: Tensor, parameter: Tensor, channels_last: bool) -> Tensor:

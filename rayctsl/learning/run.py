@@ -15,6 +15,7 @@ import numpy as np
 from rayctsl.config import Config
 from rayctsl.futures import finished
 from rayctsl.learning.engine import Chunk, Engine, EngineFault, LocalEngine
+from rayctsl.learning.meta_learner import kept_phi
 from rayctsl.learning.metrics import Metrics
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.run_folder import RunFolder
@@ -177,7 +178,7 @@ class Run:
             self.writer.close()
             self.metrics.close()
             raise Interrupted(stopped_by, str(self.folder.storage))
-        phi = self.engine.name_phi(final.meta["phi"])
+        phi = self.engine.name_phi(kept_phi(final.meta))
         self.writer.close()
         self.metrics.close()
         self.progress.say(self.engine.describe())

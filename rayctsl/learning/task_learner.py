@@ -14,6 +14,7 @@ from torch import Tensor
 from rayctsl.config import Config
 from rayctsl.flat import FlatModule, build_optimizer, copy_state
 from rayctsl.learning.processor import compiled, why_not_bf16
+from rayctsl.learning.schedule import alpha_at
 from rayctsl.learning.tasks import Task
 
 COUNTED = ("inner", "held_out", "hessian")  # gradients, counted apart
@@ -25,11 +26,12 @@ class TaskLearner:
     def __init__(self, task: Task, config: Config):
         self.task, self.config = task, config
         self.module = task.build_module().train()
-        self.flat = FlatModule(self.module, task.head_name(self.module))
+        self.flat = FlatModule(self.module, task.head_name(self.module), own_norm=config.own_norm)
         self.theta, self.theta_grad, self.head = self.flat.backbone, self.flat.backbone_grad, self.flat.head
         self.forward = compiled(self.module) if config.compile else self.module
         self._bf16 = config.precision == "bf16" and why_not_bf16(self.theta.device.type) is None
         self.optimizer = build_optimizer(config.inner, self.flat.vector)
+        self.alpha = config.inner.alpha
         self.memory: dict[str, Tensor] = {}
         self.counts = torch.zeros(len(COUNTED), dtype=torch.int64)
         self._first_head = self.flat.head.clone()
@@ -48,6 +50,7 @@ class TaskLearner:
 
     def compute_gradient(self, index: int, *, head_only: bool = False) -> float:
         """Leave the training gradient of batch `index` in `flat.grad`; returns the loss."""
+        self.alpha = alpha_at(self.config, index)
         self.flat.grad.zero_()
         self.flat.freeze_backbone(head_only)
         loss = self._loss(index)
@@ -59,7 +62,7 @@ class TaskLearner:
         """One step of the inner optimizer along `flat.grad`."""
         part = slice(self.flat.size if head_only else 0, None)
         theta, grad = self.flat.vector[part], self.flat.grad[part]
-        theta.add_(self.optimizer.direction(theta, grad, part), alpha=-self.config.inner.alpha)
+        theta.add_(self.optimizer.direction(theta, grad, part), alpha=-self.alpha)
 
     def held_out_gradient(self, index: int) -> Tensor:
         """The backbone's gradient on a held-out batch, here and now."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import torch
 from torch import nn
 
 from rayctsl.config import ModelConfig, suggest
 from rayctsl.models.resnet import CifarResNet
+from rayctsl.models.weights import load_weights, read_weights
 
 __all__ = ["MODELS", "build_model", "find_head", "with_head"]
 
@@ -22,10 +24,13 @@ _HEAD_NAMES = ("head", "fc", "classifier")
 
 
 def _build_cifar(model: ModelConfig) -> nn.Module:
-    if model.weights is not None:
-        raise ValueError(f"model '{model.name}' has no pretrained weights; 'resnet18' and 'resnet34' have")
+    if model.weights == "imagenet":
+        raise ValueError(f"model '{model.name}' has no ImageNet weights; 'resnet18' and 'resnet34' have")
     blocks_per_stage = (int(model.name.removeprefix("resnet")) - 2) // 6
-    return CifarResNet(blocks_per_stage, model.width, 1, model.activation)
+    module = CifarResNet(blocks_per_stage, model.width, 1, model.activation)
+    if model.weights is not None:
+        load_weights(module, read_weights(Path(model.weights)), f"weights file '{model.weights}'")
+    return module
 
 
 def _build_imagenet(model: ModelConfig) -> nn.Module:

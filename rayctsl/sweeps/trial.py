@@ -23,6 +23,7 @@ from rayctsl.cluster.engine import RayEngine
 from rayctsl.cluster.resources import bundles_of
 from rayctsl.config import Config
 from rayctsl.learning.group import NonFiniteLoss
+from rayctsl.learning.meta_learner import kept_phi
 from rayctsl.learning.run import Hooks, Run, train_with
 from rayctsl.learning.run_folder import RunFolder
 from rayctsl.learning.validation import training_problem, validate
@@ -152,7 +153,7 @@ class Trial:
         return {report[TIME] for report in self.record.reports}
 
     def _validate(self, run: Run) -> None:
-        phi = run.engine.name_phi(run.engine.capture(run.step).result().meta["phi"])
+        phi = run.engine.name_phi(kept_phi(run.engine.capture(run.step).result().meta))
         since = max(self._reported(), default=0)
         losses = [row["loss"] for row in run.metrics.rows if row["step"] > since]
         report = {

@@ -79,7 +79,7 @@ def test_a_numpy_seed_is_the_same_seed():
         ({"name": "resnet_20"}, r"model 'resnet_20' is unknown; did you mean 'resnet20'\?"),
         ({"name": "vgg"}, "model 'vgg' is unknown; known: resnet18, resnet20"),
         ({"num_classes": 0}, "num_classes must be at least 1, not 0"),
-        ({"weights": "imagenet"}, "model 'resnet8' has no pretrained weights"),
+        ({"weights": "imagenet"}, "model 'resnet8' has no ImageNet weights"),
         ({"name": "resnet18", "width": 32}, "fixed width 64, it cannot be built with width 32"),
     ],
 )

@@ -164,3 +164,16 @@ def refused(weights: str, message: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole message is compared below
         build_model(ModelConfig(name="resnet18", weights=weights), 5)
     assert str(caught.value) == message
+
+
+def test_any_model_starts_from_the_phi_of_another_training(tmp_path: Path):
+    small = {"name": "resnet8", "width": 4}
+    trained = build_model(ModelConfig(**small), 7, seed=3)
+    phi = {name: value.detach() for name, value in trained.named_parameters() if not name.startswith("head.")}
+    save_file(phi, tmp_path / "phi.safetensors")
+    model = build_model(ModelConfig(**small, weights=str(tmp_path / "phi.safetensors")), 5, seed=1)
+    started = dict(model.named_parameters())
+    assert all(torch.equal(started[name], value) for name, value in phi.items())
+    assert torch.equal(model.head.weight, build_model(ModelConfig(**small), 5, seed=1).head.weight)
+    with pytest.raises(ValueError, match=r"phi.safetensors' cannot be used: '.*' has shape"):
+        build_model(ModelConfig(name="resnet8", width=8, weights=str(tmp_path / "phi.safetensors")), 5)

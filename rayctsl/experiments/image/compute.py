@@ -13,6 +13,7 @@ from rayctsl.data.library import open_dataset
 from rayctsl.learning.engine import LocalEngine
 from rayctsl.learning.finetune import Finetuner
 from rayctsl.learning.group import NonFiniteLoss
+from rayctsl.learning.meta_learner import kept_phi
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.run import Hooks, Run, train_with
 from rayctsl.learning.run_folder import CONFIG, RunFolder
@@ -36,7 +37,7 @@ def tune(arguments: dict[str, Any]) -> dict[str, Any]:
         engine.run(0, config.total_steps)
     except NonFiniteLoss as error:
         return {"accuracy": None, "diverged": str(error)}
-    phi = {name: value.cpu() for name, value in engine.name_phi(engine.meta.phi).items()}
+    phi = {name: value.cpu() for name, value in engine.name_phi(kept_phi(engine.meta.state())).items()}
     return {"accuracy": validate(phi, config, sweep), "spent": _spent(engine)}
 
 
@@ -78,7 +79,7 @@ class Keeper:
         self.run = run
         name = f"checkpoint-{run.step}"
         if run.step in self.checkpoints and not self.storage.exists(f"{name}/card.json"):
-            phi = run.engine.name_phi(run.engine.capture(run.step).result().meta["phi"])
+            phi = run.engine.name_phi(kept_phi(run.engine.capture(run.step).result().meta))
             save_initialization(self.storage.inside(name), phi, run.config, spent=run.spent, metrics={})
 
 

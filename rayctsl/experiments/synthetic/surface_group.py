@@ -19,6 +19,7 @@ from rayctsl.experiments.synthetic.surfaces import Environment, Surfaces
 from rayctsl.flat import build_optimizer, copy_state
 from rayctsl.learning.exact_sum import Unrounded
 from rayctsl.learning.group import TaskGroup
+from rayctsl.learning.schedule import alpha_at
 from rayctsl.learning.task_learner import COUNTED, TaskLearner
 from rayctsl.methods import Method, Step
 
@@ -42,6 +43,7 @@ class SurfaceLearner:
         self.theta = phi.repeat(self.num_tasks, 1)
         self.theta_grad, self.head = torch.zeros_like(self.theta), self.theta.new_empty(0)
         self.optimizer = build_optimizer(config.inner, self.theta)
+        self.alpha = config.inner.alpha
         self.memory: dict[str, Tensor] = {}
         self.counts = torch.zeros(len(COUNTED), dtype=torch.int64)
         # The same memory as theta and its gradient: numpy is several times quicker than torch on arrays this small.
@@ -55,6 +57,7 @@ class SurfaceLearner:
             self.optimizer.reset()
 
     def compute_gradient(self, index: int, *, head_only: bool = False) -> float:
+        self.alpha = alpha_at(self.config, index)
         self.heights = self.surfaces.heights(self._points, self._slopes)
         self.counts[0] += self.num_tasks
         return float(self.heights.sum())
@@ -64,7 +67,7 @@ class SurfaceLearner:
         # textbook, which every program rounds alike, and not the fused operation.
         if not head_only:  # a surface has no head
             direction = self.optimizer.direction(self.theta, self.theta_grad)
-            self.theta.sub_(direction * self.config.inner.alpha)
+            self.theta.sub_(direction * self.alpha)
 
     def held_out_gradient(self, index: int) -> Tensor:
         """A surface is the same for every batch."""
