@@ -1,6 +1,6 @@
 """Run the entry points of the manifests on this machine, with the head killed in between.
 
-    python k8s/rehearsal.py [--overlay local-cpu] [--only train|service|sweep]
+    python k8s/rehearsal.py [--overlay local-cpu] [--only train|input|data|service|sweep] [--read-only-root]
 
 A head and a worker node are started with `ray start` and token authentication, with the resources and variables of the
 RayCluster; jobs are submitted with the operator's command line. What is changed in the manifests' commands: mount
@@ -12,198 +12,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import re
 import secrets
-import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
-import yaml
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-from serve.ray_head import free_ports  # noqa: E402
-
-Object = dict[str, Any]
-PATIENCE_SECONDS = 1200.0
-STARTED = time.monotonic()
-
-
-def say(text: str) -> None:
-    print(f"{time.monotonic() - STARTED:6.1f} s  {text}", flush=True)
-
-
-def wait_for(what: str, condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        with contextlib.suppress(httpx.HTTPError):
-            if result := condition():
-                return result
-        time.sleep(0.5)
-    raise SystemExit(f"it did not happen: {what}")
-
-
-class Manifests:
-    """One rendered overlay, its mount points moved below a folder."""
-
-    def __init__(self, overlay: str, folder: Path):
-        command = ["kubectl", "kustomize", str(ROOT / "k8s" / "overlays" / overlay)]
-        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        self.objects: list[Object] = list(yaml.safe_load_all(text))
-        self.folder = folder
-        self.cluster = self.only("RayCluster", "rayctsl")["spec"]
-        self.pod = self.only("Deployment", "rayctsl-service")["spec"]["template"]["spec"]
-        head = self.cluster["headGroupSpec"]["template"]["spec"]
-        mounts = [mount for pod in (head, self.pod) for mount in pod["containers"][0]["volumeMounts"]]
-        points = sorted({mount["mountPath"] for mount in mounts} - {"/tmp"}, key=len, reverse=True)
-        self._points = re.compile(rf"(?<![\w.])({'|'.join(points)})(?![\w-])")
-        self._write_configs(head)
-        self.environment = {
-            name: self.place(value) for name, value in self.only("ConfigMap", "rayctsl-environment")["data"].items()
-        }
-
-    def only(self, kind: str, name: str) -> Object:
-        (found,) = [each for each in self.objects if (each["kind"], each["metadata"]["name"]) == (kind, name)]
-        return found
-
-    def place(self, text: str) -> str:
-        """Mount points as folders. Example: --run-dir /artifacts/x -> --run-dir /tmp/r1/artifacts/x"""
-        return self._points.sub(lambda match: f"{self.folder}{match[1]}", text)
-
-    def _write_configs(self, pod: Object) -> None:
-        maps = {volume["name"]: volume.get("configMap") for volume in pod["volumes"]}
-        for mount in pod["containers"][0]["volumeMounts"]:
-            target = Path(self.place(mount["mountPath"]))
-            if not (source := maps[mount["name"]]):
-                target.mkdir(parents=True, exist_ok=True)
-                continue
-            data = self.only("ConfigMap", source["name"])["data"]
-            files = {target: data[mount["subPath"]]} if "subPath" in mount else {target / n: t for n, t in data.items()}
-            for file, content in files.items():
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(content)
-
-
-class Cluster:
-    """The RayCluster as two nodes on this machine; restarted at the same address, as behind its Kubernetes Service."""
-
-    def __init__(self, manifests: Manifests):
-        self.manifests, self.token = manifests, secrets.token_hex(32)
-        self.gcs, self.dashboard = free_ports(2)
-        self.url = f"http://127.0.0.1:{self.dashboard}"
-        self.nodes: list[subprocess.Popen[bytes]] = []
-        self.temporary = ""
-
-    def environment(self, group: Object) -> dict[str, str]:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "RAYCTSL_"))}
-        container = group["template"]["spec"]["containers"][0]
-        own = {entry["name"]: self.manifests.place(entry["value"]) for entry in container["env"]}
-        path = f"{Path(sys.executable).parent}:{inherited['PATH']}"  # `python` and `ray`, as in the image
-        auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}  # what the operator adds for authOptions
-        return {**inherited, **self.manifests.environment, **own, **auth, "PATH": path, "PYTHONPATH": str(ROOT)}
-
-    def start(self) -> None:
-        spec = self.manifests.cluster
-        self.temporary = tempfile.mkdtemp(prefix="rehearsal-", dir="/tmp")  # sockets below it need short paths
-        parameters = {**spec["headGroupSpec"]["rayStartParams"], "dashboard-host": "127.0.0.1"}
-        head = [f"--{name}={value}" for name, value in parameters.items()]
-        head += ["--head", f"--port={self.gcs}", f"--dashboard-port={self.dashboard}", f"--temp-dir={self.temporary}"]
-        head += [f"--ray-client-server-port={free_ports(1)[0]}"]
-        self._start_node("head", spec["headGroupSpec"], head, 1)
-        group = spec["workerGroupSpecs"][0]
-        resources = dict(group["resources"])
-        worker = [f"--address=127.0.0.1:{self.gcs}", f"--num-cpus={resources.pop('CPU')}"]
-        worker += [f"--resources={json.dumps({name: float(amount) for name, amount in resources.items()})}"]
-        self._start_node("worker", group, worker, 2)
-        assert httpx.get(f"{self.url}/api/jobs/", trust_env=False).status_code == 401  # the token is needed
-        say("a head and a worker node are up, with token authentication")
-
-    def _start_node(self, name: str, group: Object, options: list[str], wanted: int) -> None:
-        """Start a node, and again when it gives up after 30 s on a busy machine, as the operator would."""
-
-        def is_up() -> bool:
-            if self.nodes[-1].poll() is not None:
-                say(f"the {name} gave up; starting it again")
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self.nodes[-1].pid, signal.SIGKILL)  # what it may have left behind
-                self.nodes[-1] = self._spawn(name, group, options)
-            return self.count_nodes() >= wanted
-
-        self.nodes.append(self._spawn(name, group, options))
-        wait_for(f"the {name} is up", is_up)
-
-    def _spawn(self, name: str, group: Object, options: list[str]) -> subprocess.Popen[bytes]:
-        agent, agent_grpc, metrics, runtime = free_ports(4)  # two nodes on one host need ports of their own
-        ports = ["--node-ip-address=127.0.0.1", f"--dashboard-agent-listen-port={agent}"]
-        ports += [f"--dashboard-agent-grpc-port={agent_grpc}", f"--metrics-export-port={metrics}"]
-        ports += [f"--runtime-env-agent-port={runtime}"]
-        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--object-store-memory=200000000"]
-        with (self.manifests.folder / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(
-                [*command, *options, *ports],
-                env=self.environment(group),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def count_nodes(self) -> int:
-        """Nodes that are alive, as the job server's dashboard sees them."""
-        answer = self.ask("GET", "/api/v0/nodes")
-        nodes = answer.json()["data"]["result"]["result"] if answer.status_code == 200 else []
-        return sum(node["state"] == "ALIVE" for node in nodes)
-
-    def kill(self) -> None:
-        """As a power cut of the head's machine; the operator then clears the workers away too."""
-        for node in self.nodes:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(node.pid, signal.SIGKILL)
-            node.wait()
-        self.nodes = []
-        for pid in _processes_below(self.temporary):  # what Ray started in groups of their own
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        shutil.rmtree(self.temporary, ignore_errors=True)
-
-    def ask(self, method: str, path: str) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {self.token}"}
-        return httpx.request(method, self.url + path, headers=headers, timeout=20.0, trust_env=False)
-
-    def submit(self, job: Object, submission: str) -> None:
-        """As the operator's submitter pod does: the entry point is read by its shell."""
-        spec = job["spec"]
-        command = f"ray job submit --no-wait --address {self.url} --submission-id {submission} --entrypoint-resources "
-        command += f"{shlex.quote(spec['entrypointResources'])} -- {self.manifests.place(spec['entrypoint'])}"
-        environment = self.environment(self.manifests.cluster["headGroupSpec"])
-        done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(f"the job was not taken: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-        say(f"submitted as {submission}: {spec['entrypoint']}")
-
-    def status(self, submission: str) -> str:
-        return str(self.ask("GET", f"/api/jobs/{submission}").json()["status"])
-
-    def log(self, submission: str) -> str:
-        return str(self.ask("GET", f"/api/jobs/{submission}/logs").json()["logs"])
-
-
-def _processes_below(folder: str) -> Iterator[int]:
-    """Processes whose command line or environment names a folder that only this rehearsal knows."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            with contextlib.suppress(OSError):
-                if folder.encode() in (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes():
-                    yield int(entry.name)
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from rehearsal_nodes import Cluster, Manifests, Object, free_ports, read_only, say, wait_for
 
 
 def rehearse_job(
@@ -232,6 +54,45 @@ def rehearse_job(
         raise SystemExit(f"{name} ended as {ended}: {log[-3000:]}")
     for line in re.findall(f"^(?:{said}|initialization:).*", log, re.MULTILINE):
         say(line.replace(str(manifests.folder), ""))
+
+
+def rehearse_bad_input(manifests: Manifests, cluster: Cluster) -> None:
+    """A run that cannot be: its job must be stopped, which the operator does not try again, and not failed."""
+    job = manifests.only("RayJob", "train")
+    spoilt = {"spec": {**job["spec"], "entrypoint": f"{job['spec']['entrypoint']} --set inner_steps=-1"}}
+    cluster.submit(spoilt, "input-1")
+    ended = wait_for(
+        "the job ends", lambda: (s := cluster.status("input-1")) in ("STOPPED", "FAILED", "SUCCEEDED") and s
+    )
+    lines = cluster.log("input-1").strip().splitlines()
+    said = next((line for line in lines if "inner_steps" in line and not line.startswith("Running")), "")
+    if ended != "STOPPED" or not said:
+        raise SystemExit(f"bad input ended as {ended}: {lines[-20:]}")
+    say(f"bad input ends as {ended}: {said}")
+
+
+def rehearse_waiting(manifests: Manifests, cluster: Cluster) -> None:
+    """The container that waits for data, for a dataset that is brought while it waits."""
+    job = Manifests("gpu", manifests.folder / "gpu").only("RayJob", "train")
+    (container,) = job["spec"]["submitterPodTemplate"]["spec"]["initContainers"]
+    environment = cluster.environment(manifests.cluster["headGroupSpec"])
+    log = manifests.folder / "waiting.log"
+    with log.open("ab") as output:
+        waiting = subprocess.Popen([*container["command"], "brought"], env=environment, stdout=output, stderr=output)
+    try:
+        wait_for("it has looked once", lambda: "brought" in log.read_text())
+        say(f"it waits: {log.read_text().splitlines()[0]}")
+        make = "import numpy, sys; x = numpy.zeros((40, 8, 8, 3), 'uint8'); y = numpy.arange(40) % 2; "
+        make += "numpy.savez(sys.argv[1], x_train=x, y_train=y, x_test=x, y_test=y)"
+        archive = str(manifests.folder / "brought.npz")
+        subprocess.run([sys.executable, "-c", make, archive], env=environment, check=True)
+        bring = ["python", "-m", "rayctsl.data", "import", "brought", "--from", archive]
+        subprocess.run(bring, env=environment, check=True, stdout=subprocess.DEVNULL)
+        if waiting.wait(300) != 0:
+            raise SystemExit(f"it did not see the data: {log.read_text()[-1000:]}")
+        say(f"it goes on: {log.read_text().splitlines()[-1]}")
+    finally:
+        waiting.kill()
 
 
 def newest_snapshot(run: Path) -> str | None:
@@ -266,7 +127,9 @@ def service(manifests: Manifests, cluster: Cluster) -> Iterator[httpx.Client]:
         Path(manifests.place(mount["mountPath"])).mkdir(parents=True, exist_ok=True)
     Path(environment["RAY_AUTH_TOKEN_PATH"]).write_text(cluster.token)
     with (manifests.folder / "service.log").open("ab") as log:
-        process = subprocess.Popen([*container["command"], *arguments], env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            cluster.wrap([*container["command"], *arguments]), env=environment, stdout=log, stderr=log
+        )
     try:
         headers = {"Authorization": f"Bearer {token}"}
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=30, trust_env=False) as client:
@@ -305,25 +168,30 @@ def rehearse_service(manifests: Manifests, cluster: Cluster) -> None:
         say(f"job {job} {found['status']}, result {json.dumps(found['result'])[:120]}")
 
 
+PARTS: dict[str, Callable[[Manifests, Cluster], None]] = {
+    "train": lambda m, c: rehearse_job("train", m, c, newest_snapshot, "continuing at inner step"),
+    "input": rehearse_bad_input,
+    "data": rehearse_waiting,
+    "service": rehearse_service,
+    "sweep": lambda m, c: rehearse_job("sweep", m, c, finished_trials, "results:"),
+}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the manifests' entry points here, the head killed in between.")
     parser.add_argument("--overlay", default="local-cpu")
-    parser.add_argument(
-        "--only", choices=("train", "service", "sweep"), help="one part; for the service --keep what train left"
-    )
+    parser.add_argument("--only", choices=tuple(PARTS), help="one part; for the service --keep what train left")
+    parser.add_argument("--read-only-root", action="store_true", help="nodes and service may write to /tmp only")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="work here and leave it, with all logs")
     options = parser.parse_args()
     folder = (options.keep or Path(tempfile.mkdtemp(prefix="rayctsl-rehearsal-"))).resolve()
     manifests = Manifests(options.overlay, folder)
-    cluster = Cluster(manifests)
+    cluster = Cluster(manifests, read_only if options.read_only_root else list)
     try:
         cluster.start()
-        if options.only in (None, "train"):
-            rehearse_job("train", manifests, cluster, newest_snapshot, "continuing at inner step")
-        if options.only in (None, "service"):
-            rehearse_service(manifests, cluster)
-        if options.only in (None, "sweep"):
-            rehearse_job("sweep", manifests, cluster, finished_trials, "results:")
+        for name, part in PARTS.items():
+            if options.only in (None, name):
+                part(manifests, cluster)
     finally:
         cluster.kill()
         if not options.keep:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from k8s_checks.manifests import render, values_of
 
 ROOT = Path(__file__).parent.parent.parent
 DOCKERFILE = ROOT / "k8s" / "Dockerfile"
@@ -61,10 +62,31 @@ def test_it_runs_as_a_user_without_rights_in_both_variants() -> None:
     stages = re.findall(r"^FROM (\S+)(?: AS (\w+))?$", text, re.MULTILINE)
     assert stages[-3:] == [("runtime", "cpu"), ("runtime", "gpu"), ("${VARIANT}", "")]
     assert not re.search(r"^(ADD|.*--mount=type=secret)", text, re.MULTILINE)
-    assert text.count("ARG PYTHON_IMAGE=python:3.11-slim") == 1
+    assert re.search(r"^ARG PYTHON_IMAGE=python:3\.11-slim@sha256:[0-9a-f]{64}$", text, re.MULTILINE)
 
 
-def test_the_rehearsal_moves_every_mount_point(manifests: ModuleType, tmp_path: Path) -> None:
+def test_dockerfile_sets_only_known_variables() -> None:
+    names = re.findall(r"(\w+)=", " ".join(re.findall(r"^ENV (.*)$", DOCKERFILE.read_text(), re.MULTILINE)))
+    assert set(names) <= {
+        "PATH",
+        "PIP_NO_CACHE_DIR",
+        "PIP_DISABLE_PIP_VERSION_CHECK",
+        "PYTHONUNBUFFERED",
+        "RAY_USAGE_STATS_ENABLED",
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_DRIVER_CAPABILITIES",
+    }
+
+
+def test_tags_in_dockerfile_and_readme_are_the_manifests(rendered: None) -> None:
+    image = next(iter(values_of(render("overlays/local-cpu"), "image")))
+    for name in ("Dockerfile", "README.md"):
+        assert set(re.findall(r"rayctsl(?:-gpu)?:(\S+ray[\d.]+\d)", (ROOT / "k8s" / name).read_text())) == {
+            image.partition(":")[2]
+        }
+
+
+def test_the_rehearsal_moves_every_mount_point(rendered: None, tmp_path: Path) -> None:
     rehearsal = load_script("rehearsal")
     moved = rehearsal.Manifests("local-cpu", tmp_path)
     assert moved.environment["RAYCTSL_STORAGE"] == f"{tmp_path}/artifacts/storage"
@@ -77,4 +99,5 @@ def test_the_rehearsal_moves_every_mount_point(manifests: ModuleType, tmp_path: 
         (config,) = re.findall(r"--config (\S+)", entry)
         assert Path(config).is_relative_to(tmp_path)
         assert Path(config).is_file()
+        assert Path(entry.split()[1]).read_text() == (ROOT / "k8s/base/scripts/attempt.sh").read_text()
     assert (tmp_path / "etc/rayctsl/sweeps/optuna.yaml").is_file()

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import pytest
+from k8s_checks.manifests import Object, of_kind, only
+from k8s_checks.operator_rules import violations
 
-Object = dict[str, Any]
 
-
-def test_the_operator_would_take_ours(objects: list[Object], operator_rules: ModuleType) -> None:
-    for each in objects:
-        if each["kind"].startswith("Ray"):
-            assert operator_rules.violations(each) == []
+def test_the_operator_would_take_ours(objects: list[Object]) -> None:
+    for each in of_kind(objects, "RayCluster", "RayJob"):
+        assert violations(each) == []
 
 
 def head(spec: Object) -> Object:
-    return spec["headGroupSpec"]
+    found: Object = spec["headGroupSpec"]
+    return found
 
 
 def head_env(spec: Object, name: str) -> None:
@@ -64,40 +63,15 @@ NAME_BREAKS = {"too long": "r" * 60, "DNS-1035": "9rays"}
 @pytest.mark.parametrize(
     ("kind", "part"), [*(("RayCluster", part) for part in CLUSTER_BREAKS), *(("RayJob", part) for part in JOB_BREAKS)]
 )
-def test_a_broken_rule_is_named(
-    everything: list[Object], operator_rules: ModuleType, manifests: ModuleType, kind: str, part: str
-) -> None:
+def test_a_broken_rule_is_named(everything: list[Object], kind: str, part: str) -> None:
     name = "rayctsl" if kind == "RayCluster" else "train"
-    each = copy.deepcopy(manifests.only(everything, kind, name))
+    each = copy.deepcopy(only(everything, kind, name))
     (CLUSTER_BREAKS if kind == "RayCluster" else JOB_BREAKS)[part](each["spec"])
-    assert any(part in sentence for sentence in operator_rules.violations(each))
+    assert any(part in sentence for sentence in violations(each))
 
 
 @pytest.mark.parametrize(("part", "name"), NAME_BREAKS.items())
-def test_a_bad_name_is_seen(
-    everything: list[Object], operator_rules: ModuleType, manifests: ModuleType, part: str, name: str
-) -> None:
-    each = copy.deepcopy(manifests.only(everything, "RayCluster"))
+def test_a_bad_name_is_seen(everything: list[Object], part: str, name: str) -> None:
+    each = copy.deepcopy(only(everything, "RayCluster"))
     each["metadata"]["name"] = name
-    assert any(part in sentence for sentence in operator_rules.violations(each))
-
-
-def test_rays_own_autoscaler_reads_the_groups(everything: list[Object], manifests: ModuleType) -> None:
-    """Ray's code that turns a RayCluster into node types: GPUs from nothing, coordinators only where nodes stay."""
-    from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
-
-    cluster = copy.deepcopy(manifests.only(everything, "RayCluster"))
-    types = _derive_autoscaling_config_from_ray_cr(cluster)["available_node_types"]
-    resources = {name: kind["resources"] for name, kind in types.items()}
-    assert resources["headgroup"]["CPU"] == 0
-    assert resources["cpu"] == {"CPU": 8, "coordinator": 8, **_memory(resources["cpu"])}
-    for name in ("gpu", "gpu-spot"):
-        assert resources[name]["GPU"] == 1
-        assert "coordinator" not in resources[name]
-        assert (types[name]["min_workers"], types[name]["max_workers"]) == (0, 8)
-    assert types["gpu-spot"]["labels"] == {"ray.io/market-type": "spot"}
-    assert types["gpu-spot"]["priority"] > types["gpu"].get("priority", 0)
-
-
-def _memory(resources: Object) -> Object:
-    return {name: value for name, value in resources.items() if name == "memory"}
+    assert any(part in sentence for sentence in violations(each))

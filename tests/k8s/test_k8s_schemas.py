@@ -3,47 +3,43 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import jsonschema
 import kubernetes_validate
 import pytest
-
-KUBERNETES = "1.34"
-RAY_KINDS = ("RayCluster", "RayJob")
-NO_SCHEMA = ("ServiceMonitor", "PodMonitor")  # the Prometheus operator's
-
-
-def check_core(each: dict[str, Any]) -> None:
-    kubernetes_validate.validate(each, KUBERNETES, strict=True)
-
-
-def test_core_kinds_are_valid(objects: list[dict[str, Any]]) -> None:
-    core = [each for each in objects if each["kind"] not in RAY_KINDS + NO_SCHEMA]
-    assert len(core) >= 12
-    for each in core:
-        check_core(each)
+from k8s_checks.manifests import Object, of_kind
+from k8s_checks.schemas import check
 
 
 @pytest.fixture(scope="module")
-def check_ray(manifests: ModuleType) -> Callable[[dict[str, Any]], None]:
-    if not manifests.CRDS.is_dir():
-        pytest.skip("KubeRay's CRD files are not in ../shared/reference/kuberay-crds: its kinds are not validated")
-    validators = {kind: jsonschema.Draft202012Validator(manifests.kuberay_schema(kind)) for kind in RAY_KINDS}
-    return lambda each: validators[each["kind"]].validate(each)
+def valid() -> set[str]:
+    """Objects that have been found valid: overlays share many."""
+    return set()
 
 
-def test_ray_kinds_are_valid(objects: list[dict[str, Any]], check_ray: Callable[[dict[str, Any]], None]) -> None:
-    ray = [each for each in objects if each["kind"] in RAY_KINDS]
-    assert [each["kind"] for each in ray] == ["RayCluster", "RayJob", "RayJob"]
-    for each in ray:
-        assert each["apiVersion"] == "ray.io/v1"
-        check_ray(each)
+def test_everything_is_valid(objects: list[Object], valid: set[str]) -> None:
+    assert len(objects) >= 24
+    for each in objects:
+        if (text := json.dumps(each, sort_keys=True)) not in valid:
+            check(each)
+            valid.add(text)
+    assert {each["apiVersion"] for each in of_kind(objects, "RayCluster", "RayJob")} == {"ray.io/v1"}
 
 
-TYPOS: list[tuple[str, str, Callable[[dict[str, Any]], Any]]] = [
+def ray_container(each: Object) -> Object:
+    found: Object = each["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+    return found
+
+
+def pod_container(each: Object) -> Object:
+    found: Object = each["spec"]["template"]["spec"]["containers"][0]
+    return found
+
+
+TYPOS: list[tuple[str, str, Callable[[Object], Any]]] = [
     ("RayCluster", "maxReplica", lambda o: o["spec"]["workerGroupSpecs"][0].update(maxReplica=3)),
     ("RayCluster", "mode", lambda o: o["spec"]["authOptions"].update(mode="tokn")),
     ("RayCluster", "secretname", lambda o: o["spec"]["authOptions"].update(secretname="x")),
@@ -54,29 +50,19 @@ TYPOS: list[tuple[str, str, Callable[[dict[str, Any]], Any]]] = [
     ("RayJob", "rayVersoin", lambda o: o["spec"]["rayClusterSpec"].update(rayVersoin="2.60.0")),
     ("Deployment", "replica", lambda o: o["spec"].update(replica=2)),
     ("Deployment", "readinesProbe", lambda o: pod_container(o).update(readinesProbe={})),
+    ("Job", "backofLimit", lambda o: o["spec"].update(backofLimit=1)),
     ("NetworkPolicy", "podselector", lambda o: o["spec"].update(podselector={})),
-    ("Ingress", "pathtype", lambda o: o["spec"]["rules"][0]["http"]["paths"][0].update(pathtype="Prefix")),
+    ("HTTPRoute", "hostname", lambda o: o["spec"].update(hostname="x")),
+    ("PodMonitor", "podMetricEndpoints", lambda o: o["spec"].update(podMetricEndpoints=[])),
+    ("ServiceMonitor", "interval", lambda o: o["spec"]["endpoints"][0].update(interval=30)),
+    ("PrometheusRule", "exp", lambda o: o["spec"]["groups"][0]["rules"][0].update(exp="up")),
 ]
 
 
-def ray_container(each: dict[str, Any]) -> dict[str, Any]:
-    return each["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
-
-
-def pod_container(each: dict[str, Any]) -> dict[str, Any]:
-    return each["spec"]["template"]["spec"]["containers"][0]
-
-
 @pytest.mark.parametrize(("kind", "field", "spoil"), TYPOS, ids=[f"{kind}-{field}" for kind, field, _ in TYPOS])
-def test_a_typo_is_caught(
-    everything: list[dict[str, Any]],
-    request: pytest.FixtureRequest,
-    kind: str,
-    field: str,
-    spoil: Callable[[dict[str, Any]], Any],
-) -> None:
-    check = request.getfixturevalue("check_ray") if kind in RAY_KINDS else check_core
-    each = copy.deepcopy(next(each for each in everything if each["kind"] == kind))
+def test_a_typo_is_caught(everything: list[Object], kind: str, field: str, spoil: Callable[[Object], Any]) -> None:
+    each = copy.deepcopy(of_kind(everything, kind)[0])
+    check(each)
     spoil(each)
     with pytest.raises((jsonschema.ValidationError, kubernetes_validate.ValidationError)):
         check(each)
