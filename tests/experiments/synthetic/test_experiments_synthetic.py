@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from rayctsl.learning.problem import Problem
 from rayctsl.methods import METHODS
 
 TESTS = Path(__file__).parents[2]
-REFERENCE = TESTS.parents[1] / "shared" / "reference"
+REFERENCE = TESTS / "assets" / "synthetic"
 GOLDEN = json.loads((TESTS / "golden" / "surfaces.json").read_text())
 VECTORISED = [name for name in METHODS if name not in ("leap", "imaml", "single", "scratch", "anil")]
 
@@ -42,11 +43,11 @@ def test_meta_updates_are_those_of_the_reference(golden: dict[str, Any], golden_
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not REFERENCE.exists(), reason="the reference trajectories are not on this machine")
 @pytest.mark.parametrize("method", ["shifting", "reptile", "accurate"])
 def test_whole_reference_trajectories_from_all_starts_at_once(method: str) -> None:
-    environment = Environment.load(REFERENCE / "synthetic_env.npz")
-    golden = [g for g in json.loads((REFERENCE / "synthetic_golden.json").read_text()) if g["method"] == method]
+    environment = Environment.load(REFERENCE / "environment.npz")
+    trajectories = json.loads(gzip.decompress((REFERENCE / "trajectories.json.gz").read_bytes()))
+    golden = [run for run in trajectories if run["method"] == method]
     run = meta_train(environment, [g["start"] for g in golden], synthetic_config(method))
     assert len(golden) == 3
     for start, expected in enumerate(g["result"] for g in golden):
