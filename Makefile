@@ -3,17 +3,43 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format clean
+.PHONY: demo test test-all test-random coverage mutants check lint types suite format clean
 
 demo: $(VENV)
 	$(BIN)/python -m rayctsl.demo
 
-test: check
-	$(BIN)/python -m pytest
+# Lint, types and the suite side by side; the suite itself in two lanes, one of them with the Ray cluster.
+test: $(VENV)
+	$(MAKE) --no-print-directory -j3 lint types suite
 
-check: $(VENV)
+test-all: $(VENV)
+	$(MAKE) --no-print-directory -j3 lint types suite SELECT=
+
+test-random: $(VENV)
+	$(MAKE) --no-print-directory suite ORDER=
+
+SELECT ?= -m "not long"
+ORDER ?= -p no:randomly
+suite: $(VENV)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(SELECT) $(ORDER)
+
+# Line and branch coverage, of the processes that tests start too.
+coverage: $(VENV)
+	rm -f .coverage .coverage.*
+	COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python -m coverage run -m pytest $(SELECT) $(ORDER)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python tests/coverage_by_room.py
+
+mutants: $(VENV)
+	$(BIN)/python -m tests.mutants
+
+check: lint types
+
+lint: $(VENV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+types: $(VENV)
 	$(BIN)/mypy
 
 format: $(VENV)

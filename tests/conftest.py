@@ -27,6 +27,23 @@ from rayctsl.data.store import SplitInfo, open_split, write_split
 
 torch.set_num_threads(1)
 
+pytest_plugins = ["tests.kept_actors"]
+
+
+# Tests that share something costly stay in one process of `pytest -n 2 --dist loadgroup`; the rest go file by file.
+LANES = {
+    "ray": {"ray_nodes"},
+    "service": {"service", "waiting_service", "dashboard", "postgres"},
+}
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        needs = set(getattr(item, "fixturenames", ()))
+        lane = next((name for name, fixtures in LANES.items() if fixtures & needs), str(item.path))
+        item.add_marker(pytest.mark.xdist_group(lane))
+
 
 @pytest.fixture(scope="session")
 def data_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:

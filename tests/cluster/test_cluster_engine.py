@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
 from rayctsl.cluster.engine import RayEngine, run_on_ray
+from rayctsl.cluster.packing import Packing
 from rayctsl.learning.engine import LocalEngine
 from rayctsl.learning.run import run_local
 from rayctsl.methods import METHODS
@@ -15,39 +19,44 @@ TRAINING = [name for name, method in METHODS.items() if method.trains]
 pytestmark = pytest.mark.ray
 
 
-def phi_of(engine, steps: int, state=None) -> torch.Tensor:
-    engine.start(state)
+def outcome(engine, steps: int) -> tuple[torch.Tensor, np.ndarray]:
+    """phi and the losses [steps, tasks] of a run in two chunks."""
+    engine.start(None)
     try:
         middle = steps // 2 + 1
-        engine.run(0, middle)
-        engine.run(middle, steps)
-        return engine.capture(steps).result().meta["phi"]
+        chunks = [engine.run(0, middle), engine.run(middle, steps)]
+        return engine.capture(steps).result().meta["phi"], np.concatenate([chunk.losses for chunk in chunks])
     finally:
         engine.close()
 
 
+def phi_of(engine, steps: int) -> torch.Tensor:
+    return outcome(engine, steps)[0]
+
+
 @pytest.mark.parametrize("transport", ["collective", "objects"])
-def test_two_learners_of_one_task_each_give_the_bits_of_one_process(ray_cluster, tiny_problem, transport):
+def test_two_learners_of_one_task_each_give_the_bits_of_one_process(kept_actors, tiny_problem, transport):
     problem = tiny_problem(2, topology={"workers": 2, "transport": transport})
     assert torch.equal(phi_of(LocalEngine(problem), 10), phi_of(RayEngine(problem), 10))
 
 
 @pytest.mark.parametrize("method", TRAINING)
-def test_every_method_gives_the_same_phi_on_ray(ray_cluster, tiny_problem, method):
+def test_every_method_gives_the_same_phi_on_ray(kept_actors, tiny_problem, method):
     problem = tiny_problem(
         3, inner_steps=3, method={"name": method, "beta": 0.05}, topology={"workers": 1 if method == "single" else 2}
     )
-    here, there = phi_of(LocalEngine(problem), 6), phi_of(RayEngine(problem), 6)
+    (here, losses), (there, losses_there) = outcome(LocalEngine(problem), 6), outcome(RayEngine(problem), 6)
     assert torch.equal(there, here)
+    np.testing.assert_array_equal(losses_there, losses)  # every task in its own column
     assert not torch.equal(here, LocalEngine(problem).meta.phi), "phi must have moved"
 
 
-def test_one_learner_needs_no_transport_and_is_exact(ray_cluster, tiny_problem):
+def test_one_learner_needs_no_transport_and_is_exact(kept_actors, tiny_problem):
     problem = tiny_problem(3, topology={"workers": 1})
     assert torch.equal(phi_of(LocalEngine(problem), 10), phi_of(RayEngine(problem), 10))
 
 
-def test_late_shifts_travel_in_the_background(ray_cluster, tiny_problem):
+def test_late_shifts_travel_in_the_background(kept_actors, tiny_problem):
     problem = tiny_problem(2, method={"name": "shifting", "beta": 0.2, "shift_delay": 1}, topology={"workers": 2})
     late = phi_of(RayEngine(problem), 10)
     assert torch.equal(phi_of(LocalEngine(problem), 10), late)
@@ -61,6 +70,34 @@ def test_whole_run_leaves_the_same_initialization_as_run_local(ray_cluster, tiny
     there = run_on_ray(problem.config, new_folder(problem), problem)
     assert here.card.sha256 == there.card.sha256
     assert there.card.spent == {"inner": 20, "held_out": 0, "hessian": 0}
+
+
+def test_a_resumed_run_keeps_the_packing_of_its_snapshot(kept_actors, tiny_problem):
+    problem = tiny_problem(3, topology={"workers": 2})
+    state = LocalEngine(problem).capture(0).result()
+    odd = Packing(learners=(("task-0",), ("task-1", "task-2")), expected_utilisation=0.5)
+    engine = RayEngine(problem)
+    engine.start(replace(state, facts={"packing": odd.to_json()}))
+    engine.close()
+    assert engine.packing == odd
+
+
+def test_a_rebuilt_group_is_another_generation(kept_actors, tiny_problem):
+    """What a late survivor of the last one still says must reach nobody."""
+    engine, generations = RayEngine(tiny_problem(2, topology={"workers": 2})), []
+    memberships = engine._memberships
+
+    def watched(*arguments):
+        made = memberships(*arguments)
+        generations.append({member.generation for member in made})
+        return made
+
+    engine._memberships = watched  # type: ignore[method-assign]
+    engine.start(None)
+    engine.start(None)
+    engine.close()
+    assert [len(each) for each in generations] == [1, 1]
+    assert generations[0].isdisjoint(generations[1])
 
 
 def test_too_small_a_cluster_is_refused_at_once(ray_cluster, tiny_problem):

@@ -1,0 +1,82 @@
+"""Actors that live on from engine to engine: an actor's process imports torch for seconds, which a test need not wait.
+
+Engines get these in place of new ones, made anew inside (`__init__` is run again), and give them back in place of
+killing them. Placement groups are reserved and released as ever. Tests of faults and of whole commands do without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import ray
+
+
+class Pool:
+    """Idle actors by class; every actor that an engine asks for comes from here."""
+
+    def __init__(self) -> None:
+        self.idle: dict[str, list[Any]] = {}
+        self.lent: dict[Any, str] = {}
+        self.kill = ray.kill
+
+    def lend(self, kind: Any, name: str, *arguments: Any, **options: Any) -> Any:
+        if self.idle.get(name):
+            actor = self.idle[name].pop()
+            actor.__ray_call__.remote(_begin_again, arguments, options)
+        else:
+            actor = kind.options(num_cpus=0).remote(*arguments, **options)
+        self.lent[actor._actor_id] = name
+        return actor
+
+    def take_back(self, actor: Any) -> None:
+        name = self.lent.pop(actor._actor_id, None)
+        if name is None:
+            self.kill(actor)
+        else:
+            actor.__ray_call__.remote(_leave)
+            self.idle.setdefault(name, []).append(actor)
+
+    def close(self) -> None:
+        for actors in self.idle.values():
+            for actor in actors:
+                self.kill(actor)
+
+
+class Kind:
+    """Stands where an actor class stood."""
+
+    def __init__(self, pool: Pool, kind: Any, name: str):
+        self.pool, self.kind, self.name = pool, kind, name
+
+    def options(self, **placement: Any) -> Kind:
+        return self
+
+    def remote(self, *arguments: Any, **options: Any) -> Any:
+        return self.pool.lend(self.kind, self.name, *arguments, **options)
+
+
+def _begin_again(worker: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    worker.__init__(*arguments, **options)
+
+
+def _leave(worker: Any) -> None:
+    worker.leave()
+
+
+@pytest.fixture(scope="session")
+def actor_pool(ray_cluster: str) -> Iterator[Pool]:
+    pool = Pool()
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def kept_actors(actor_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines of this test use actors that outlive it."""
+    from rayctsl.cluster import engine
+
+    for name in ("TaskLearner", "MetaLearner"):
+        monkeypatch.setattr(engine, name, Kind(actor_pool, getattr(engine, name), name))
+    monkeypatch.setattr(ray, "kill", actor_pool.take_back)
