@@ -33,6 +33,7 @@ pytest_plugins = ["tests.kept_actors"]
 # Tests that share something costly stay in one process of `pytest -n 2 --dist loadgroup`; the rest go file by file.
 LANES = {
     "ray": {"ray_nodes"},
+    "k8s": {"rendered"},
     "service": {"service", "waiting_service", "dashboard", "postgres"},
 }
 

@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 import yaml
 from k8s_checks.kubectl import INSTALLED, PINNED, kubectl, renders
+from k8s_checks.manifests import pod, world
+from k8s_checks.operator import millis
+from k8s_checks.rules_pods import size
 
 ROOT = Path(__file__).parents[2]
 FILES = [path for path in (ROOT / "k8s").rglob("*") if path.is_file() and path.suffix != ".pyc"]
@@ -63,6 +66,16 @@ def test_the_backup_in_readme_can_be_taken_twice(tmp_path: Path) -> None:
             subprocess.run([sys.executable, "-c", script], check=True)
             with contextlib.closing(sqlite3.connect(tmp_path / "backup.sqlite3")) as backup:
                 assert backup.execute("SELECT count(*) FROM jobs").fetchone() == (number + 1,)
+
+
+def test_readme_tells_what_the_demo_asks_for(rendered: None) -> None:
+    """The service, the head of its cluster, and a run with its head, one worker and its submitter."""
+    objects = world("local-cpu")
+    wanted = ["Deployment/rayctsl-service", "RayCluster/rayctsl head"]
+    wanted += [f"RayJob/train {part}" for part in ("head", "cpu", "submitter")]
+    asked = [c["resources"]["requests"] for where in wanted for c in pod(objects, where).spec["containers"]]
+    cpus, gib = sum(millis(each["cpu"]) for each in asked) / 1000, sum(size(each["memory"]) for each in asked) / 2**30
+    assert f"It asks for {cpus:.1f} CPUs and {gib:.1f} GiB" in (ROOT / "k8s" / "README.md").read_text()
 
 
 def test_every_component_is_used_and_explained() -> None:

