@@ -1,14 +1,19 @@
 """Parallel meta-learning on Ray with continual trajectory shifting.
 
 >>> import rayctsl
->>> config = rayctsl.load_config("configs/demo.yaml", {"method": "reptile"})
->>> initialization = rayctsl.train(config)
+>>> config = rayctsl.load_config("configs/demo.yaml", {"method": "reptile", "inner_steps": 5, "trajectories": 1})
+>>> initialization = rayctsl.train(config, engine="local")  # without `engine`: on Ray
 >>> module = rayctsl.load_initialization(initialization.id, num_classes=10)
+>>> type(module).__name__
+'CifarResNet'
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from rayctsl.config import Config, load_config
 
@@ -17,15 +22,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Config", "finetune", "load_config", "load_initialization", "train"]
 
+_LAZY = ("finetune", "load_initialization", "train")
 
-def __getattr__(name: str) -> Any:
+
+def __getattr__(name: str) -> object:
     """The rest on first use: torch and ray take seconds to import."""
-    from importlib import import_module
+    if name not in _LAZY:
+        raise AttributeError(f"module 'rayctsl' has no attribute {name!r}")
+    value = getattr(import_module("rayctsl.api"), name)
+    globals()[name] = value
+    return value
 
-    homes = {"train": "rayctsl.api", "finetune": "rayctsl.api", "load_initialization": "rayctsl.api"}
-    if name in homes:
-        # Commands share two of these names; the function must win over the submodule of that name.
-        value = getattr(import_module(homes[name]), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'rayctsl' has no attribute {name!r}")
+
+class _Package(ModuleType):
+    """This package: the launchers `train.py` and `finetune.py`, once imported, do not take the functions' names."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in _LAZY or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

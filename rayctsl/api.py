@@ -4,69 +4,107 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from torch import nn
 
+from rayctsl.card import OwnModel
 from rayctsl.config import Config, FinetuneConfig, ModelConfig
 from rayctsl.data.library import Dataset, open_dataset
 from rayctsl.flat import load_backbone
-from rayctsl.learning.finetune import FinetuneResult
+from rayctsl.learning.finetune import CurvePoint, FinetuneResult
 from rayctsl.learning.finetune import finetune as run_finetune
 from rayctsl.learning.problem import Problem
+from rayctsl.learning.run import run_local
 from rayctsl.learning.run_folder import RunFolder
-from rayctsl.learning.tasks import ImageTask, ModelBuilder, Task
-from rayctsl.methods import build_method
+from rayctsl.learning.tasks import ModelBuilder, Task
 from rayctsl.models import build_model, find_head
+from rayctsl.models.own import UserModel
 from rayctsl.registry import Initialization, open_initialization
+
+_trained: dict[str, str] = {}  # id -> path, of what this process has trained wherever it was put
 
 
 def train(
-    config: Config,
+    config: Config | None = None,
     *,
     model: ModelBuilder | None = None,
+    head: str | None = None,
     tasks: Mapping[str, Task | Dataset] | None = None,
     run_dir: str | Path | None = None,
+    resume: str | Path | None = None,
+    engine: Literal["ray", "local"] = "ray",
     address: str | None = None,
 ) -> Initialization:
-    """Meta-train on Ray and return the saved initialization.
+    """Meta-train and return the saved initialization.
 
     Args:
-        model: your own model, as a function from the number of classes to a module with a named head.
+        model: your own model, as a function from the number of classes to a module. It is given images of
+            `data.channels` channels.
+        head: the name of your model's last layer; `head`, `fc` and `classifier` are found without.
         tasks: your own datasets (or tasks) by name, in place of the config's.
-        address: None starts Ray here, "auto" joins the running cluster.
+        run_dir: a new folder or URI; `runs/<method>-<time>` when absent.
+        resume: continue the run in this folder, with its own config; give model and tasks again.
+        engine: "local" trains in this process, without Ray.
+        address: of Ray; None starts it here, "auto" joins the running cluster.
     """
-    from rayctsl.cluster.engine import run_on_ray
+    user = UserModel(model, head) if model is not None else None
+    if resume is not None:
+        if config is not None or run_dir is not None:
+            raise ValueError("a resumed run has a config and a folder of its own: leave out config and run_dir")
+        folder = RunFolder.open(str(resume), resume="must")
+    else:
+        config = _with_own(config or Config(), user, tasks)
+        base = run_dir or f"runs/{config.method.name}-{datetime.now():%Y%m%d-%H%M%S}"
+        folder = RunFolder.open(str(base), config)
+    config, build = folder.config, None
+    if user is not None:
+        user.channels = config.data.channels
+        build = partial(user, seed=config.seed)
+    problem = Problem.of(config, build, tasks)
+    if engine == "local":
+        initialization = run_local(config, folder, problem)
+    else:
+        from rayctsl.cluster.engine import run_on_ray
 
-    own = None
+        initialization = run_on_ray(config, folder, problem, address)
+    _trained[initialization.id] = initialization.path
+    return initialization
+
+
+def _with_own(config: Config, user: UserModel | None, tasks: Mapping[str, Task | Dataset] | None) -> Config:
+    """The config that names what the caller brings."""
+    own = user.class_name if user is not None else None
     if tasks is not None:
-        held_out = build_method(config.method, config.seed).needs_held_out
-        own = {
-            name: ImageTask(task, config, needs_held_out=held_out, model=model) if isinstance(task, Dataset) else task
-            for name, task in tasks.items()
-        }
-        config = config.model_copy(update={"data": config.data.model_copy(update={"tasks": tuple(own)})})
-    base = run_dir or f"runs/{config.method.name}-{datetime.now():%Y%m%d-%H%M%S}"
-    folder = RunFolder.open(str(base), config)
-    return run_on_ray(config, folder, Problem.of(config, model, own), address)
+        config = config.model_copy(update={"data": config.data.model_copy(update={"tasks": tuple(tasks)})})
+        task = next((task for task in tasks.values() if not isinstance(task, Dataset)), None)
+        if task is not None:  # which builds its module itself
+            kind = type(task.build_module())
+            own = f"{kind.__module__}.{kind.__qualname__}"
+    return config.model_copy(update={"model": config.model.model_copy(update={"own": own})})
 
 
 def load_initialization(
-    path_or_id: str | Path,
+    path_or_id: str | Path | Initialization,
     num_classes: int,
     *,
     root: str | None = None,
     model: ModelBuilder | None = None,
+    head: str | None = None,
     seed: int = 0,
 ) -> nn.Module:
     """A torch module with the initialization's backbone and a fresh head for `num_classes`.
 
     Args:
+        root: the storage in which an id is looked for; RAYCTSL_STORAGE and `runs` here when absent.
         model: builds your own module from the number of classes, for initializations of your own models.
+        head: the name of your own module's last layer.
     """
-    initialization = open_initialization(path_or_id, root)
+    initialization = _open(path_or_id, root)
     module = model(num_classes) if model else build_model(initialization.card.built_in, num_classes, seed)
-    load_backbone(module, initialization.phi(), find_head(module))
+    load_backbone(module, initialization.phi(), find_head(module, head))
     return module
 
 
@@ -76,27 +114,35 @@ def finetune(
     *,
     config: FinetuneConfig | None = None,
     model: ModelBuilder | None = None,
+    head: str | None = None,
     random_model: ModelConfig | None = None,
     data_root: str | None = None,
     storage: str | None = None,
-    on_point: Callable[..., None] | None = None,
+    on_point: Callable[[int, CurvePoint], None] | None = None,
 ) -> FinetuneResult:
     """Fine-tune an initialization (None: random weights) on a dataset, several seeds, mean and 95 % interval.
 
     Args:
         model: builds your own model from the number of classes.
+        head: the name of your own model's last layer.
         random_model: what to build for random weights; an initialization's card says its own.
     """
     target = open_dataset(dataset, data_root) if isinstance(dataset, str) else dataset
-    phi, name, built_in = None, "none", random_model or ModelConfig()
+    phi, name, built_in, channels = None, "none", random_model or ModelConfig(), 3
     if initialization is not None:
-        opened = initialization
-        if not isinstance(opened, Initialization):
-            opened = open_initialization(opened, storage)
+        opened = _open(initialization, storage)
         phi, name = opened.phi(), opened.id
         built_in = opened.card.built_in if model is None else built_in
+        channels = opened.card.model.channels if isinstance(opened.card.model, OwnModel) else channels
+    user = UserModel(model, head, channels) if model is not None else None
 
     def build(num_classes: int, seed: int) -> nn.Module:
-        return model(num_classes) if model is not None else build_model(built_in, num_classes, seed)
+        return user(num_classes, seed) if user is not None else build_model(built_in, num_classes, seed)
 
     return run_finetune(target, build, config or FinetuneConfig(), phi=phi, initialization=name, on_point=on_point)
+
+
+def _open(where: str | Path | Initialization, root: str | None) -> Initialization:
+    if isinstance(where, Initialization):
+        return where
+    return open_initialization(where if root else _trained.get(str(where), where), root)

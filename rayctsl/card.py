@@ -36,6 +36,8 @@ class OwnModel(Section):
     name: Literal["own"] = "own"
     class_name: Annotated[str, Field(max_length=200)]
     """Example: "my_package.MyNetwork"."""
+    channels: int = 3
+    """Of the images that it is given."""
 
 
 class Card(Contract):

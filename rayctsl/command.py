@@ -11,6 +11,10 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from rayctsl.words import one_line
+
+CONSOLE: list[str] = []  # the command that the console script `rayctsl` was asked for
+
 FLAGS = {  # flag -> config key
     "method": "method.name",
     "beta": "method.beta",
@@ -70,6 +74,11 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog.removeprefix('python -m ')}: {message} (see --help)\n")
 
 
+def program(module: str) -> str:
+    """How the user called this command: `python -m rayctsl.train`, or `rayctsl train` by the console script."""
+    return f"rayctsl {module.rpartition('.')[2]}" if CONSOLE else f"python -m {module}"
+
+
 def run_command(
     parser: argparse.ArgumentParser,
     argv: list[str] | None,
@@ -95,7 +104,7 @@ def run_command(
         code = _exit_code(error)
         if code is None:
             raise
-        print(f"{parser.prog.removeprefix('python -m ')}: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{parser.prog.removeprefix('python -m ')}: {one_line(error)}", file=sys.stderr)
         return code
 
 

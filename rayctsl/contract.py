@@ -14,6 +14,8 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from rayctsl.words import one_line
+
 JsonObject = dict[str, Any]  # not validated yet
 
 
@@ -77,7 +79,7 @@ def _parse(data: bytes | Mapping[str, Any], what: str) -> JsonObject:
     try:
         raw = json.loads(data, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{what} is damaged: it is not JSON ({' '.join(str(error).split())[:100]})") from None
+        raise ValueError(f"{what} is damaged: it is not JSON ({one_line(error, 100)})") from None
     if not isinstance(raw, dict):
         raise ValueError(f"{what} is damaged: it holds no keys and values")
     return raw

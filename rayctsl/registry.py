@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from rayctsl.card import CARD, ID_PATTERN, PHI, README, Card, OwnModel, readme
-from rayctsl.config import Config, suggest
+from rayctsl.config import Config
 from rayctsl.contract import package_versions, read_contract
 from rayctsl.storage import Storage
+from rayctsl.words import suggest
+
+RUNS = "runs"  # where training commands put their folders unless told otherwise
 
 
 def storage_root(root: str | None = None) -> str:
@@ -69,18 +72,14 @@ def save_initialization(
     *,
     spent: Mapping[str, int],
     metrics: Mapping[str, Any],
-    own_model: str | None = None,
 ) -> Initialization:
-    """Write the three files; the card comes last, so a folder with a card is complete.
-
-    Args:
-        own_model: the name of the class when the model is not one of ours.
-    """
+    """Write the three files; the card comes last, so a folder with a card is complete."""
     from safetensors.torch import save
 
     data = save(dict(phi), metadata={"format": "pt"})  # a second key would make the order, and so the sha256, random
     checksum = hashlib.sha256(data).hexdigest()
-    model = OwnModel(class_name=own_model) if own_model else config.model
+    own = config.model.own
+    model = OwnModel(class_name=own, channels=config.data.channels) if own else config.model
     card = Card(
         id=f"{config.method.name}-{model.name.replace('/', '-')}-{checksum[:8]}",
         model=model,
@@ -111,7 +110,7 @@ def _write(storage: Storage, phi: bytes, card: Card) -> Initialization:
 
 
 def open_initialization(path_or_id: str | Path, root: str | None = None) -> Initialization:
-    """Find an initialization by folder (or run folder) or by id under `root`."""
+    """Find an initialization by folder (or run folder), or by id under `root`: the storage and ./runs when absent."""
     text = str(path_or_id)
     if "://" in text or os.path.isdir(text):
         here = Storage(text)
@@ -120,11 +119,11 @@ def open_initialization(path_or_id: str | Path, root: str | None = None) -> Init
                 return found
         raise ValueError(f"{text} holds no initialization (no {CARD} in it)")
     if ID_PATTERN.fullmatch(text):
-        found_all = list_initializations(root)
+        found_all = list_initializations(root) if root else [*list_initializations(), *list_initializations(RUNS)]
         for initialization in found_all:
             if initialization.id == text:
                 return initialization
-        where = storage_root(root)
+        where = root or f"{storage_root()} and ./{RUNS}"
         known = suggest(text, [initialization.id for initialization in found_all])
         raise ValueError(f"there is no initialization {text!r} in {where}{known}")
     raise ValueError(f"{text} is neither a folder with an initialization nor an id")

@@ -9,12 +9,12 @@ import os
 import signal
 import sys
 
-from rayctsl.command import OneLineParser, run_command
+from rayctsl.command import OneLineParser, program, run_command
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
-        prog="python -m serve",
+        prog=program("serve"),
         description="Initializations to download and fine-tuning over HTTP, with a page at /.",
         epilog="RAYCTSL_TOKEN holds the token that clients must send; without it only this machine is served.",
     )

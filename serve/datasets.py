@@ -10,6 +10,7 @@ from rayctsl.data.catalog import CATALOG, closest_name
 from rayctsl.data.embedded import EMBEDDED
 from rayctsl.data.library import data_root
 from rayctsl.data.roots import open_root
+from rayctsl.words import one_line
 from serve.problems import Problem, log
 
 REFRESH_SECONDS = 5.0
@@ -61,7 +62,7 @@ class DatasetList:
                 origin = found.get(name, {"source": "imported"})["source"]
                 found[name] = _facts(name, True, origin, train.num_classes, train.count, test.count, train.shape)
         except (ValueError, OSError) as error:
-            log.warning("data root: %s", " ".join(str(error).split()))
+            log.warning("data root: %s", one_line(error))
         return dict(sorted(found.items(), key=lambda item: (not item[1]["prepared"], item[0])))
 
 

@@ -19,6 +19,7 @@ from pyarrow import fs
 from rayctsl.card import CARD, PHI, README, Card
 from rayctsl.registry import Initialization, open_initialization, storage_root
 from rayctsl.storage import Storage
+from rayctsl.words import one_line
 from serve.problems import Problem, log
 
 REFRESH_SECONDS = 2.0
@@ -134,7 +135,7 @@ class InitializationIndex:
             entry = build_entry(initialization, stamp)
         except (ValueError, OSError) as error:
             # One damaged card must not hide the others.
-            log.warning("left out: %s", " ".join(str(error).split()))
+            log.warning("left out: %s", one_line(error))
             self._entries.pop(path, None)
             self._bad[path] = stamp
             return

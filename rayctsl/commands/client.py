@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rayctsl.client import DEFAULT_URL, Client
-from rayctsl.command import OneLineParser, run_command
+from rayctsl.command import OneLineParser, program, run_command
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = OneLineParser(prog="python -m rayctsl.client", description="Talk to a rayctsl service.")
+    parser = OneLineParser(prog=program("rayctsl.client"), description="Talk to a rayctsl service.")
     url = os.environ.get("RAYCTSL_URL", DEFAULT_URL)
     parser.add_argument("--url", default=url, help=f"the service (default: RAYCTSL_URL, else {DEFAULT_URL})")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=OneLineParser, metavar="COMMAND")

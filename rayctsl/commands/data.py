@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rayctsl.command import OneLineParser, run_command
+from rayctsl.command import OneLineParser, program, run_command
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = OneLineParser(prog="python -m rayctsl.data", description="Datasets of a data root.")
+    parser = OneLineParser(prog=program("rayctsl.data"), description="Datasets of a data root.")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=OneLineParser, metavar="COMMAND")
     shared = OneLineParser(add_help=False)
     shared.add_argument("--data-root", help="folder or pyarrow URI such as s3://bucket/data (default: RAYCTSL_DATA)")

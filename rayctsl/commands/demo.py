@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rayctsl.command import OneLineParser, add_address_argument, run_command
+from rayctsl.command import OneLineParser, add_address_argument, program, run_command
 
 CONFIG = Path(__file__).parents[2] / "configs" / "demo.yaml"
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = OneLineParser(prog="python -m rayctsl.demo", description=__doc__)
+    parser = OneLineParser(prog=program("rayctsl.demo"), description=__doc__)
     parser.add_argument("--config", default=str(CONFIG), metavar="F.yaml", help="the demo's config")
     parser.add_argument("--run-dir", metavar="DIR", help="a new folder for the run; default runs/demo-<time>")
     parser.add_argument("--seeds", type=int, metavar="N", help="fine-tunings per target and initialization")

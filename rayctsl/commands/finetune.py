@@ -6,12 +6,12 @@ import argparse
 import json
 from pathlib import Path
 
-from rayctsl.command import OneLineParser, run_command
+from rayctsl.command import OneLineParser, program, run_command
 
 
 def parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
-        prog="python -m rayctsl.finetune",
+        prog=program("rayctsl.finetune"),
         description="Fine-tune an initialization on a dataset with the paper's meta-test recipe: accuracy per seed, "
         "mean and 95 % interval.",
     )

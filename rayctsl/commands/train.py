@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from rayctsl.command import OneLineParser, add_config_arguments, overrides_of, run_command
+from rayctsl.command import OneLineParser, add_config_arguments, overrides_of, program, run_command
+
+if TYPE_CHECKING:
+    from rayctsl.config import Config
 
 
 def parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
-        prog="python -m rayctsl.train",
+        prog=program("rayctsl.train"),
         description="Meta-train an initialization on Ray. The last line printed is its path.",
     )
     add_config_arguments(parser)
@@ -39,6 +43,7 @@ def train(arguments: argparse.Namespace) -> None:
         raise ValueError("--resume-if-exists needs --run-dir")
     if arguments.resume:
         folder = RunFolder.open(arguments.resume, resume="must")
+        check_tasks(folder.config)
     else:
         config = load_config(arguments.config, overrides)
         check_tasks(config)
@@ -50,13 +55,11 @@ def train(arguments: argparse.Namespace) -> None:
     print(f"initialization: {initialization.storage}")
 
 
-def check_tasks(config: object) -> None:
+def check_tasks(config: Config) -> None:
     """Refuse a run whose datasets or model cannot be had, before anything is written or started."""
-    from rayctsl.config import Config
     from rayctsl.data.library import open_dataset
     from rayctsl.models import build_model
 
-    assert isinstance(config, Config)
     for name in config.data.tasks:
         open_dataset(name, config.data.root)
     build_model(config.model.model_copy(update={"weights": None}), 2, config.seed)

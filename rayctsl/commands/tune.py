@@ -6,7 +6,7 @@ import argparse
 import sys
 from datetime import datetime
 
-from rayctsl.command import OneLineParser, add_address_argument, run_command
+from rayctsl.command import OneLineParser, add_address_argument, program, run_command
 
 
 class NothingFinished(RuntimeError):
@@ -17,7 +17,7 @@ class NothingFinished(RuntimeError):
 
 def parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
-        prog="python -m rayctsl.tune",
+        prog=program("rayctsl.tune"),
         description="Search config keys for the best validation accuracy. Leaves a table, results.parquet, best.yaml "
         "(for rayctsl.train --config), plots and the best initialization in the run folder.",
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rayctsl.data.entries import Entry, all_entries
+from rayctsl.words import nearest
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]*")
 MAX_SIZE = 1024
@@ -73,5 +73,4 @@ def find_entry(name: str) -> Entry:
 def closest_name(name: str, names: Sequence[str]) -> str | None:
     if name in ALIASES and ALIASES[name] in names:
         return ALIASES[name]
-    close = difflib.get_close_matches(name, names, n=1)
-    return close[0] if close else None
+    return nearest(name, names)

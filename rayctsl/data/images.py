@@ -25,6 +25,7 @@ from PIL import Image
 
 from rayctsl.byte_progress import Progress
 from rayctsl.data.raw import Picture
+from rayctsl.words import one_line
 
 CHUNK = 64  # pictures handed to a process at once
 MAX_PIXELS = 100_000_000
@@ -135,7 +136,7 @@ def _decode_chunk(chunk: list[Picture], shapes: Mapping[str, tuple[int, ...]]) -
                 image = decode(picture.content, (height, width), channels)
         except UNREADABLE as error:
             # Pillow names the buffer in its message, which says nothing.
-            reason = " ".join(str(error).split()).split(" <_io.")[0] or type(error).__name__
+            reason = one_line(error).split(" <_io.")[0]
             errors.append(f"{picture.name} ({reason})")
             continue
         rows.append((picture.split, picture.row))

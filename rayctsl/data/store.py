@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rayctsl.words import one_line
+
 SCHEMA_VERSION = 1
 METADATA_KEY = b"rayctsl"
 STATISTICS_BYTES = 2**24
@@ -174,7 +176,7 @@ class UnreadableError(ValueError):
     """A file that is no dataset, or no longer one."""
 
     def __init__(self, path: Path | str, error: Exception):
-        super().__init__(f"{path} is not a readable dataset file ({' '.join(str(error).split())})")
+        super().__init__(f"{path} is not a readable dataset file ({one_line(error)})")
 
 
 def verify_split(split: Split) -> None:

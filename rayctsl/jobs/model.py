@@ -21,6 +21,7 @@ from rayctsl.config import ModelConfig
 from rayctsl.data.batches import Normalizer
 from rayctsl.data.store import SplitInfo
 from rayctsl.models import build_model
+from rayctsl.words import one_line
 
 KEY = "rayctsl.finetuned"
 
@@ -68,7 +69,7 @@ class Finetuned:
             module = build_model(model, len(facts.class_names), seed=0)
             module.load_state_dict(load(data))
         except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, struct.error, SafetensorError) as error:
-            raise ValueError(f"this is not a fine-tuned model's file: {' '.join(str(error).split())[:200]}") from None
+            raise ValueError(f"this is not a fine-tuned model's file: {one_line(error, 200)}") from None
         return cls(module, facts)
 
     @torch.no_grad()

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rayctsl.config import Config
-from rayctsl.learning.tasks import ModelBuilder, Task, build_image_task
+from rayctsl.data.library import Dataset, open_dataset
+from rayctsl.learning.tasks import ImageTask, ModelBuilder, Task
 from rayctsl.methods import build_method
 
 
@@ -19,17 +20,22 @@ class Problem:
     build_task: Callable[[str, str], Task]  # name, device -> task
 
     @classmethod
-    def of(cls, config: Config, model: ModelBuilder | None = None, tasks: Mapping[str, Task] | None = None) -> Problem:
-        """The problem of a config; own models and own tasks take the place of the config's."""
+    def of(
+        cls,
+        config: Config,
+        model: ModelBuilder | None = None,
+        tasks: Mapping[str, Task | Dataset] | None = None,
+    ) -> Problem:
+        """The problem of a config; own models, own datasets and own tasks take the place of the config's."""
         if tasks is not None:
             config = config.model_copy(update={"data": config.data.model_copy(update={"tasks": tuple(tasks)})})
         method = build_method(config.method, config.seed)
         names = method.select_tasks(tuple(tasks) if tasks is not None else config.data.tasks)
 
         def build_task(name: str, device: str) -> Task:
-            if tasks is not None:
-                return tasks[name]
-            needs = method.needs_held_out
-            return build_image_task(name, config, needs_held_out=needs, model=model, device=device)
+            own = tasks[name] if tasks is not None else open_dataset(name, config.data.root)
+            if not isinstance(own, Dataset):
+                return own
+            return ImageTask(own, config, needs_held_out=method.needs_held_out, model=model, device=device)
 
         return cls(config, names, build_task)

@@ -29,8 +29,11 @@ CHUNK_SECONDS = 2.0  # how long one call of the engine should take: short enough
 class Interrupted(Exception):
     """The run was asked to stop by a signal; it is saved and can be resumed."""
 
-    def __init__(self, signum: int, run_dir: str):
-        super().__init__(f"stopped; continue with: python -m rayctsl.train --resume {run_dir}")
+    def __init__(self, signum: int, run_dir: str, own_model: str | None = None):
+        command = f"python -m rayctsl.train --resume {run_dir}"
+        if own_model:  # which a command cannot bring
+            command = f"rayctsl.train(resume={run_dir!r}, model={own_model.rpartition('.')[2]})"
+        super().__init__(f"stopped; continue with: {command}")
         self.exit_code = 128 + signum
 
 
@@ -177,7 +180,7 @@ class Run:
             self.writer.write(finished(final))
             self.writer.close()
             self.metrics.close()
-            raise Interrupted(stopped_by, str(self.folder.storage))
+            raise Interrupted(stopped_by, str(self.folder.storage), self.config.model.own)
         phi = self.engine.name_phi(kept_phi(final.meta))
         self.writer.close()
         self.metrics.close()

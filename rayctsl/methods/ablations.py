@@ -22,6 +22,8 @@ class NoShifting(Method):
 class RandomShifting(NoShifting):
     """Every theta moves as far as phi did, in one random direction that all tasks share."""
 
+    mixes_delta = True
+
     def shift(self, learner: Learner, phi: Tensor, delta: Tensor, step: Step) -> None:
         (number,) = np.random.SeedSequence([self.seed, step.index]).generate_state(1, np.uint64)
         generator = torch.Generator().manual_seed(int(number))

@@ -68,7 +68,9 @@ class Method:
     """
 
     needs_held_out: ClassVar[bool] = False
-    trains: ClassVar[bool] = True
+    head_only: ClassVar[bool] = False  # inner steps leave theta where it is
+    mixes_theta: ClassVar[bool] = False  # norms or products of theta: two tasks cannot be parts of one vector
+    mixes_delta: ClassVar[bool] = False  # norms or products of delta: two runs cannot be parts of one vector
     shift_delay: int = 0
 
     def __init__(self, config: MethodConfig, seed: int = 0):

@@ -30,6 +30,8 @@ class FomamlShifting(Fomaml):
 class Anil(Fomaml):
     """Almost no inner loop (Raghu et al., 2020): inner steps move the head alone, the backbone learns from outside."""
 
+    head_only = True
+
     def inner_step(self, learner: Learner, phi: Tensor, step: Step) -> float:
         loss = learner.compute_gradient(step.index, head_only=True)
         learner.apply_gradient(head_only=True)

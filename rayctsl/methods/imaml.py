@@ -18,6 +18,8 @@ class Imaml(Method):
     diagonal, because a network's Hessian need not be positive.
     """
 
+    mixes_theta = True
+
     needs_held_out = True
 
     def __init__(self, config: ImamlConfig, seed: int = 0):

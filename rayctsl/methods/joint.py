@@ -45,5 +45,3 @@ class Single(Mtl):
 
 class Scratch(Method):
     """The random initialization itself: the floor of every table."""
-
-    trains = False

@@ -19,6 +19,8 @@ class Leap(Method):
     A segment closes when the loss at its end is known, which is one inner step later.
     """
 
+    mixes_theta = True
+
     def __init__(self, config: LeapConfig, seed: int = 0):
         super().__init__(config, seed)
         self.norm, self.loss, self.stabilizer = config.norm, config.loss, config.stabilizer

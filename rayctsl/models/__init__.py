@@ -14,11 +14,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from rayctsl.config import ModelConfig, suggest
+from rayctsl.config import ModelConfig
 from rayctsl.models.resnet import CifarResNet
 from rayctsl.models.weights import load_weights, read_weights
+from rayctsl.words import suggest
 
-__all__ = ["MODELS", "build_model", "find_head", "with_head"]
+__all__ = ["MODELS", "build_model", "find_head", "seeded", "with_head"]
 
 _HEAD_NAMES = ("head", "fc", "classifier")
 
@@ -55,13 +56,15 @@ def build_model(model: ModelConfig, num_classes: int, seed: int | None = None) -
         seed: makes the backbone a pure function of (seed, name, width) and the head one of (seed, num_classes), and
             leaves torch's random state alone; the model is then made on the CPU. Without it, that state decides.
     """
+    if model.own is not None:
+        raise ValueError(f"{model.own} is your own model: give its class, as in rayctsl.train(..., model=MyNetwork)")
     _check_known("model", model.name, MODELS)
     if num_classes < 1:
         raise ValueError(f"num_classes must be at least 1, not {num_classes}")
     # The head is made after the backbone and from its own seed, so that its size cannot touch the backbone's numbers.
-    with _seeded(seed, "backbone", model.name, model.width):
+    with seeded(seed, "backbone", model.name, model.width):
         module = MODELS[model.name](model)
-    with _seeded(seed, "head", num_classes):
+    with seeded(seed, "head", num_classes):
         return with_head(module, num_classes, find_head(module))
 
 
@@ -74,7 +77,7 @@ def find_head(module: nn.Module, head_name: str | None = None) -> str:
     present = [name for name, _ in module.named_children() if name in _HEAD_NAMES]
     if len(present) != 1:
         found = " and ".join(f"'{name}'" for name in present) or "none of 'head', 'fc', 'classifier'"
-        raise ValueError(f"{type(module).__name__} has {found}; name its head with head_name")
+        raise ValueError(f"{type(module).__name__} has {found}; name its last layer, as in train(..., head='out')")
     return present[0]
 
 
@@ -100,7 +103,7 @@ def _check_known(kind: str, name: str, known: Iterable[str]) -> None:
 
 
 @contextlib.contextmanager
-def _seeded(seed: int | None, *purpose: object) -> Iterator[None]:
+def seeded(seed: int | None, *purpose: object) -> Iterator[None]:
     """Inside, torch's CPU generator is seeded by (seed, purpose); outside, nothing has happened."""
     if seed is None:
         yield

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from rayctsl.config import (
     Config,
@@ -28,8 +28,8 @@ from rayctsl.config import (
     apply_overrides,
     build_config,
     read_yaml,
-    suggest,
 )
+from rayctsl.words import explain
 
 FILE = "sweep.yaml"  # the sweep in its run folder
 SAMPLES_CHECKED = 32  # draws of an open-ended search that are tried as configs before anything starts
@@ -149,9 +149,7 @@ def build_sweep(raw: Mapping[str, Any]) -> Sweep:
     try:
         sweep = Sweep.model_validate(dict(raw))
     except ValidationError as error:
-        # A misspelt key may also leave a needed one missing: the misspelling is what to say.
-        first = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
-        raise ValueError(_explain(first)) from None
+        raise ValueError(explain(error, Sweep, "sweep")) from None
     for overrides in draw_trials(sweep):
         trial_config(sweep, overrides)
     return sweep
@@ -207,20 +205,3 @@ def _number(value: Any) -> Any:
         except ValueError:
             pass
     return value
-
-
-def _explain(error: Any) -> str:
-    location = [str(part) for part in error["loc"]]
-    key = ".".join(location)
-    if error["type"] == "extra_forbidden":
-        return f"sweep key {key!r} is unknown" + suggest(location[-1], _section_at(location[:-1]).model_fields)
-    if error["type"] == "missing":
-        return f"the sweep has no {key!r}: it names the config keys to search"
-    message = error["msg"].removeprefix("Value error, ")
-    return f"{key}: {message[0].lower()}{message[1:]}" if key else message
-
-
-def _section_at(location: list[str]) -> type[BaseModel]:
-    if location[:1] == ["search"]:
-        return Dimension
-    return ValidationConfig if location == ["validation"] else Sweep

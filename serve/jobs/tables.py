@@ -9,6 +9,8 @@ from sqlalchemy import JSON, Column, Engine, Float, Integer, MetaData, String, T
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
 
+from rayctsl.words import one_line
+
 METADATA = MetaData()
 
 JOBS = Table(
@@ -63,7 +65,7 @@ def open_database(url: str) -> Engine:
             if connection.execute(GATE.select()).first() is None:
                 connection.execute(insert(GATE).values(id=1))
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
-        raise ValueError(f"the database address cannot be used: {' '.join(str(error).split())}") from None
+        raise ValueError(f"the database address cannot be used: {one_line(error)}") from None
     except (OperationalError, OSError) as error:
         reason = str(getattr(error, "orig", error)).strip().splitlines()[0]
         raise ValueError(f"the database does not open: {reason}") from None

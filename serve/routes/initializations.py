@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import Response
 
-from rayctsl.config import suggest
+from rayctsl.words import suggest
 from serve.files import FileAnswer
 from serve.index import Entry
 from serve.problems import Problem, documented

@@ -10,11 +10,11 @@ import torch
 
 from rayctsl.cluster.engine import RayEngine, run_on_ray
 from rayctsl.cluster.packing import Packing
+from rayctsl.config import METHOD_CONFIGS
 from rayctsl.learning.engine import LocalEngine
 from rayctsl.learning.run import run_local
-from rayctsl.methods import METHODS
 
-TRAINING = [name for name, method in METHODS.items() if method.trains]
+TRAINING = [name for name, kind in METHOD_CONFIGS.items() if kind.trains]
 
 pytestmark = pytest.mark.ray
 

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from rayctsl.config import METHOD_CONFIGS
 from rayctsl.learning.engine import LocalEngine
 from rayctsl.learning.group import NonFiniteLoss, TaskGroup
 from rayctsl.learning.loop import run_steps
 from rayctsl.learning.meta_learner import MetaLearner
-from rayctsl.methods import METHODS, build_method
+from rayctsl.methods import build_method
 
-TRAINED = [name for name, method in METHODS.items() if method.trains]
+TRAINED = [name for name, kind in METHOD_CONFIGS.items() if kind.trains]
 RULES = [
     ({"optimizer": "sgd", "weight_decay": 0.2}, lambda p, rate: torch.optim.SGD(p, rate, weight_decay=0.2)),
     ({"optimizer": "momentum"}, lambda p, rate: torch.optim.SGD(p, rate, 0.9)),

@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from rayctsl.config import ModelConfig
+from rayctsl.config import METHOD_CONFIGS, ModelConfig
 from rayctsl.flat import FlatModule
 from rayctsl.learning.engine import LocalEngine
-from rayctsl.methods import METHODS
 from rayctsl.models import build_model, find_head
 
 ALPHA, K = 0.05, 3
@@ -93,7 +92,7 @@ def test_reset_policies(engine_of, pictures, what, policy):
         torch.testing.assert_close(flat.buffers(), buffers, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.trains])
+@pytest.mark.parametrize("name", [name for name, kind in METHOD_CONFIGS.items() if kind.trains])
 def test_a_resumed_network_goes_on_bit_for_bit(engine_of, pictures, name):
     whole = build(engine_of, pictures, {"name": name, "beta": 0.1})
     whole.run(0, K + 1)

@@ -18,7 +18,7 @@ T, K, M = 3, 4, 2
 OPTIONS = {"fomaml_pp": {"every": 2, "anneal_trajectories": 3}, "single": {"source": "quadratic-2"}}
 MOMENTUM = {"optimizer": "momentum", "alpha": 0.05, "weight_decay": 0.01}
 
-TRAINED = [name for name, method in METHODS.items() if method.trains]
+TRAINED = [name for name, kind in METHOD_CONFIGS.items() if kind.trains]
 
 every_method = pytest.mark.parametrize("name", list(METHODS))
 trained_methods = pytest.mark.parametrize("name", TRAINED)
@@ -38,7 +38,7 @@ def build(engine_of, tasks, method, **settings):
 
 
 def run_all(engine: LocalEngine) -> LocalEngine:
-    if engine.method.trains:
+    if engine.method.config.trains:
         engine.run(0, K * M)
     return engine
 

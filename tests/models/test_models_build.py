@@ -125,8 +125,8 @@ def test_an_explicit_name_wins_over_the_attribute_and_that_over_the_usual_names(
 @pytest.mark.parametrize(
     ("module", "head_name", "message"),
     [
-        (Features(), None, "Features has none of 'head', 'fc', 'classifier'; name its head with head_name"),
-        (Features(fc=nn.Identity(), head=nn.Identity()), None, "Features has 'fc' and 'head'; name its head"),
+        (Features(), None, "Features has none of 'head', 'fc', 'classifier'; name its last layer"),
+        (Features(fc=nn.Identity(), head=nn.Identity()), None, "Features has 'fc' and 'head'; name its last layer"),
         (Features(top=nn.Linear(4, 2)), "tops", r"head 'tops' is unknown; did you mean 'top'\?"),
     ],
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from rayctsl.command import OneLineParser, run_command
+from rayctsl.command import OneLineParser, program, run_command
 from rayctsl.commands.experiments import ablation, error, image, imagenet, synthetic
 
 EXPERIMENTS = {
@@ -21,7 +21,7 @@ EXPERIMENTS = {
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = OneLineParser(prog="python -m rayctsl.experiments", description="The paper's figures and tables.")
+    parser = OneLineParser(prog=program("rayctsl.experiments"), description="The paper's figures and tables.")
     commands = parser.add_subparsers(required=True, metavar="EXPERIMENT")
     for name, experiment in EXPERIMENTS.items():
         experiment.add_arguments(commands.add_parser(name, help=experiment.HELP, description=experiment.HELP))

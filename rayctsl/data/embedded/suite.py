@@ -6,7 +6,6 @@ Sources are for meta-training, targets are held out; they share strokes, edges, 
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from rayctsl.data.embedded.templates import PLANTS, SKETCHES
 from rayctsl.data.embedded.textures import QUILTS, TEXTURES, make_quilts, make_textures
 from rayctsl.data.embedded.tilings import TILINGS, make_tilings
 from rayctsl.data.store import SplitInfo, write_split
+from rayctsl.words import suggest
 
 EMBEDDED_VERSION = 2  # raise it with every change that alters a single pixel
 STREAMS = 1  # a new family of random streams redraws every dataset
@@ -113,9 +113,7 @@ def draw_split(dataset: EmbeddedDataset, split: Literal["train", "test"]) -> tup
 def make_dataset(name: str, folder: Path) -> None:
     """Write folder/train.arrow and folder/test.arrow of an embedded dataset."""
     if name not in EMBEDDED:
-        close = difflib.get_close_matches(name, EMBEDDED, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(EMBEDDED)}"
-        raise ValueError(f"embedded dataset '{name}' is unknown; {hint}")
+        raise ValueError(f"embedded dataset {name!r} is unknown{suggest(name, EMBEDDED)}")
     dataset = EMBEDDED[name]
     drawn = {split: draw_split(dataset, split) for split in ("train", "test")}
     for split, (images, labels) in drawn.items():

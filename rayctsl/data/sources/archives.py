@@ -23,6 +23,8 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from rayctsl.words import one_line
+
 MAX_MEMBER_BYTES = 2**26  # of a file that is read into memory: an image or a list
 MAX_RATIO = 100  # unpacked to packed; photographs hardly shrink
 HARMLESS_BYTES = 2**26  # so much may come out of however small an archive
@@ -103,7 +105,7 @@ def refusing_damage(path: Path) -> Iterator[None]:
         # Nonsense in an archive asks for impossible offsets or is no gzip; a full disk is not the archive's fault.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise RefusedError(f"{path} is damaged or cut off ({reason}); remove it and try again") from error
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from rayctsl.data.entries import Entry
 from rayctsl.data.raw import Picture, RawDataset
 from rayctsl.data.sources.archives import unpack, unpack_gzip
+from rayctsl.words import one_line
 
 Samples = tuple[list[Any], list[int]]  # contents of pictures, labels
 
@@ -115,7 +116,7 @@ def _opened(make: Any, scratch: Path, options: dict[str, Any], entry: Entry) -> 
         return make(str(scratch), **options)
     except (RuntimeError, OSError, KeyError, ValueError, IndexError, EOFError) as error:
         files = ", ".join(file.name for file in entry.files)
-        reason = " ".join(str(error).split()).replace(" You can use download=True to download it", "")
+        reason = one_line(error).replace(" You can use download=True to download it", "")
         raise ValueError(f"{entry.name}: the files ({files}) are not what torchvision expects: {reason}") from error
 
 

@@ -13,10 +13,20 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from rayctsl.config import METHOD_CONFIGS, Config, Count, Section, apply_overrides, build_config, read_yaml, suggest
+from rayctsl.config import (
+    METHOD_CONFIGS,
+    Config,
+    Count,
+    Section,
+    apply_overrides,
+    build_config,
+    read_yaml,
+    shipped_configs,
+)
 from rayctsl.sweeps.config import ValidationConfig
+from rayctsl.words import explain, suggest
 
-FOLDER = Path(__file__).parents[3] / "configs" / "suites"
+FOLDER = shipped_configs() / "suites"
 
 
 class TuneConfig(Section):
@@ -77,7 +87,7 @@ class Suite(Section):
         for length in self.lengths.inner_steps:
             if self.total_steps % length:
                 raise ValueError(f"lengths: {self.total_steps} inner steps are not a multiple of K = {length}")
-        counts = {name: len(self.candidates(name)) for name in self.methods if name not in ("scratch", *self.ablations)}
+        counts = {name: len(self.candidates(name)) for name in self.methods if self.searched(name)}
         if len(set(counts.values())) > 1:
             fewest, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
             raise ValueError(
@@ -102,6 +112,10 @@ class Suite(Section):
     @property
     def inner_steps(self) -> int:
         return build_config(self.base).inner_steps
+
+    def searched(self, method: str) -> bool:
+        """Whether a method's step sizes are looked for."""
+        return METHOD_CONFIGS[method].trains and method not in self.ablations
 
     def candidates(self, method: str) -> list[dict[str, Any]]:
         """The overrides that a method's search tries. Example: [{"beta": 0.03}, {"beta": 0.1}]"""
@@ -131,7 +145,7 @@ class Suite(Section):
         base = build_config(self.base)
         length = inner_steps or base.inner_steps
         total = base.inner_steps * (trajectories or base.trajectories)
-        if method == "single":  # it has one task to spend on what the others spend on all
+        if METHOD_CONFIGS[method].one_task:  # to spend on it what the others spend on all
             total *= len(base.data.tasks)
         overrides = {"method.name": method, **candidate, "inner_steps": length, "trajectories": total // length}
         overrides |= {"seed": seed, "data.root": root or base.data.root, "snapshot_every": self._spacing(method)}
@@ -143,8 +157,9 @@ class Suite(Section):
 
     def checkpoint_steps(self, method: str) -> list[int]:
         """Where along a training phi is kept, in inner steps of each of its tasks."""
-        factor = len(self.sources) if method == "single" else 1
-        return [] if method == "scratch" else [at * self.inner_steps * factor for at in self.checkpoints]
+        kind = METHOD_CONFIGS[method]
+        factor = len(self.sources) if kind.one_task else 1
+        return [at * self.inner_steps * factor for at in self.checkpoints] if kind.trains else []
 
     def _spacing(self, method: str) -> int:
         """Runs pause at snapshots, so every checkpoint must be one."""
@@ -162,13 +177,9 @@ class Suite(Section):
 
 def scale_beta(config: Config, tuned_for: int) -> float:
     """beta for the config's K: the value chosen for another K, times the ratio of the paper's values for the two."""
-    betas, beta = METHOD_CONFIGS[config.method.name].paper_betas, config.method.beta
+    kind, beta = METHOD_CONFIGS[config.method.name], config.method.beta
     assert beta is not None
-
-    def paper(steps: int) -> float:
-        return betas[min(betas, key=lambda known: abs(math.log(known / steps)))]
-
-    return float(f"{beta * paper(config.inner_steps) / paper(tuned_for):.6g}")
+    return float(f"{beta * kind.paper_beta(config.inner_steps) / kind.paper_beta(tuned_for):.6g}")
 
 
 def suite_names() -> list[str]:
@@ -187,14 +198,4 @@ def load_suite(name: str, seeds: int | None = None) -> Suite:
     try:
         return Suite.model_validate(raw)
     except ValidationError as error:
-        raise ValueError(_explain(error.errors()[0])) from None
-
-
-def _explain(error: Any) -> str:
-    location = [str(part) for part in error["loc"]]
-    key = ".".join(location)
-    if error["type"] == "extra_forbidden":
-        known = Suite.model_fields if len(location) == 1 else ()
-        return f"suite key {key!r} is unknown{suggest(location[-1], known)}"
-    message = error["msg"].removeprefix("Value error, ")
-    return f"suite: {key}: {message[0].lower()}{message[1:]}" if key else f"suite: {message}"
+        raise ValueError(f"suite {name}: {explain(error, Suite, 'suite')}") from None

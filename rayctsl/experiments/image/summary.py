@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rayctsl.config import METHOD_CONFIGS
 from rayctsl.experiments.image.cells import Training
 from rayctsl.experiments.image.statistics import (
     MEAN,
@@ -50,7 +51,7 @@ class Report:
 
     def curves(self, target: str) -> dict[str, list[Point]]:
         """Accuracy against inner steps; every training begins at the random weights that scratch tests."""
-        here = {method: self._curve(method, target) for method in self.finals if method != "scratch"}
+        here = {method: self._curve(method, target) for method in self.finals if METHOD_CONFIGS[method].trains}
         start = self._curve("scratch", target)
         return {method: [*start, *points] for method, points in here.items()}
 
@@ -76,7 +77,8 @@ class Report:
         for method in self.finals:
             names = [Training(method, self.suite.inner_steps, seed).name for seed in range(self.suite.seeds)]
             runs = [np.array(self.stages["train"][name]["losses"]) for name in names]
-            if method not in ("scratch", "single") and all(len(run) for run in runs):
+            kind = METHOD_CONFIGS[method]
+            if kind.trains and not kind.one_task and all(len(run) for run in runs):
                 found[method] = runs
         return found
 
@@ -91,7 +93,7 @@ class Report:
 
 def check_equal_steps(report: Report) -> None:
     """A comparison at unequal cost is none: every training must have taken the same inner steps over all tasks."""
-    spent = {method: report.spent(method).get("inner") for method in report.finals if method != "scratch"}
+    spent = {method: report.spent(method).get("inner") for method in report.finals if METHOD_CONFIGS[method].trains}
     assert len(set(spent.values())) <= 1, f"methods spent different numbers of inner steps: {spent}"
 
 

@@ -22,9 +22,6 @@ from rayctsl.learning.loop import run_steps
 from rayctsl.learning.meta_learner import MetaLearner
 from rayctsl.methods import Method, Step, build_method
 
-# These mix the numbers of a vector (norms, dot products), so tasks and starts cannot share one.
-ONE_TASK_AT_A_TIME = ("leap", "imaml")
-ONE_START_AT_A_TIME = (*ONE_TASK_AT_A_TIME, "random_shifting")
 POINTS_AT_ONCE = 4096  # arrays of this many points stay in the processor's cache
 
 
@@ -113,11 +110,11 @@ def _build_group(
     environments: list[Environment], starts: np.ndarray, config: Config, method: Method
 ) -> TaskGroup | SurfaceGroup:
     name = config.method.name
-    if name == "anil":
-        raise ValueError("method 'anil' adapts the head alone, and a surface has no head")
-    if name in ONE_START_AT_A_TIME and len(starts) > 1:
+    if method.head_only:
+        raise ValueError(f"method {name!r} adapts the head alone, and a surface has no head")
+    if (method.mixes_theta or method.mixes_delta) and len(starts) > 1:
         raise ValueError(f"method {name!r} takes one start at a time")
-    if name in ONE_TASK_AT_A_TIME:
+    if method.mixes_theta:
         group = TaskGroup(list(environments[0].tasks(starts[0]).values()), config, method)
         group.grid = Unrounded()  # one process adds up; and some runs amplify a rounding error ten million times
         return group

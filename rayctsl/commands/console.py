@@ -1,0 +1,39 @@
+"""The console script `rayctsl COMMAND …`: every command by its name, loaded only when it is asked for."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+from rayctsl.command import CONSOLE
+from rayctsl.words import suggest
+
+COMMANDS = {  # name -> module with main(argv), and what it does
+    "demo": ("rayctsl.commands.demo", "meta-train on the embedded datasets and compare on unseen ones"),
+    "train": ("rayctsl.commands.train", "meta-train an initialization"),
+    "finetune": ("rayctsl.commands.finetune", "fine-tune an initialization on a dataset"),
+    "tune": ("rayctsl.commands.tune", "search beta, K, the method or any other config key"),
+    "data": ("rayctsl.commands.data", "list, prepare, import, check and show datasets"),
+    "experiments": ("rayctsl.commands.experiments", "the paper's figures and tables"),
+    "bench": ("rayctsl.commands.bench", "measure this machine and the program on it"),
+    "serve": ("serve.__main__", "initializations and fine-tuning over HTTP"),
+    "client": ("rayctsl.commands.client", "talk to a running service"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    name, *rest = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if name in ("-h", "--help"):
+        print(usage())
+        return 0
+    if name not in COMMANDS:
+        print(f"rayctsl: command {name!r} is unknown{suggest(name, COMMANDS)}", file=sys.stderr)
+        return 2
+    CONSOLE.append(name)
+    return int(import_module(COMMANDS[name][0]).main(rest))
+
+
+def usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {what}" for name, (_, what) in COMMANDS.items()]
+    return "\n".join(["usage: rayctsl COMMAND …  (rayctsl COMMAND --help says more)", "", *lines])

@@ -1,0 +1,88 @@
+"""`Config`: everything that a run is a function of."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from rayctsl.config.methods import METHOD_CONFIGS, AnyMethod, MethodConfig, ShiftingConfig, SingleConfig
+from rayctsl.config.sections import (
+    Count,
+    DataConfig,
+    FinetuneConfig,
+    InnerConfig,
+    ModelConfig,
+    OptimizerConfig,
+    ResetConfig,
+    ScheduleConfig,
+    Section,
+    TopologyConfig,
+)
+
+
+class Config(Section):
+    seed: Annotated[int, Field(ge=0)] = 0
+    """A run is a function of its config and this number."""
+    inner_steps: Count = 1000
+    """K: inner steps of a trajectory."""
+    trajectories: Count = 200
+    """M: how often the task learners restart from phi."""
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    inner: InnerConfig = InnerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    method: AnyMethod = ShiftingConfig()
+    outer: OptimizerConfig | None = None
+    """The rule that turns meta-gradients into Delta; plain SGD with rate beta (the paper) when absent.
+    Joint training (`mtl`, `single`) uses the inner rule with rate beta when absent."""
+    reset: ResetConfig = ResetConfig()
+    own_norm: bool = False
+    """Batch-norm scale and shift belong to the task, like its head, and not to phi."""
+    finetune: FinetuneConfig = FinetuneConfig()
+    topology: TopologyConfig = TopologyConfig()
+    on_non_finite: Literal["stop", "drop"] = "stop"
+    """A task whose loss is NaN or infinite ends the run, or is left out from then on."""
+    snapshot_every: Count = 500
+    """Inner steps between two snapshots of the complete state."""
+    keep_snapshots: Count = 3
+    """How many of the newest snapshots stay on disk."""
+    log_every: Count = 10
+    """Inner steps per row of metrics.parquet."""
+    tensorboard: bool = False
+    """Write TensorBoard files too."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """bf16 autocasts the forward pass where the processor really has it."""
+    compile: bool = False
+    """torch.compile the models."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_beta(cls, raw: object) -> object:
+        """The paper's beta for the method and K, where none is given."""
+        if not isinstance(raw, dict):
+            return raw
+        method = raw.get("method", {})
+        method = method.model_dump() if isinstance(method, MethodConfig) else method
+        if not isinstance(method, dict):
+            return raw
+        method = {"name": "shifting", **method}
+        kind, steps = METHOD_CONFIGS.get(method["name"]), raw.get("inner_steps", 1000)
+        if kind is not None and method.get("beta") is None and isinstance(steps, int) and steps >= 1:
+            method["beta"] = kind.paper_beta(steps)
+        return {**raw, "method": method}
+
+    @model_validator(mode="after")
+    def _check(self) -> Config:
+        if not self.data.tasks:
+            raise ValueError("data.tasks is empty: name at least one dataset")
+        if len(set(self.data.tasks)) < len(self.data.tasks):
+            raise ValueError("data.tasks names a dataset twice")
+        if isinstance(self.method, SingleConfig) and self.method.source not in (None, *self.data.tasks):
+            raise ValueError(f"method.source {self.method.source!r} is not one of data.tasks")
+        return self
+
+    @property
+    def total_steps(self) -> int:
+        """Inner steps of each task over the whole run (the scratch method takes none)."""
+        return self.inner_steps * self.trajectories if self.method.trains else 0

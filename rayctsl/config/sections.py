@@ -1,0 +1,152 @@
+"""The sections of a config besides the method's: model, data, optimizers, fine-tuning, machines."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+Policy = Literal["keep", "reset"]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class ModelConfig(Section):
+    name: str = "resnet20"
+    """resnet8, resnet20, resnet32, resnet44, resnet56, resnet18 or resnet34."""
+    width: Count = 16
+    """Channels of the first stage of the CIFAR-style ResNets."""
+    activation: Literal["relu", "softplus"] = "relu"
+    """The error analysis needs both."""
+    weights: str | None = None
+    """Where the backbone starts: "imagenet" (torchvision's download, ResNet-18/34 only), or a local weights file such
+    as an initialization's phi.safetensors; random when absent."""
+    own: str | None = None
+    """The class of a model that your program brings; set by `rayctsl.train(…, model=…)`."""
+
+
+class DataConfig(Section):
+    tasks: tuple[str, ...] = (
+        "tiny_imagenet_1",
+        "tiny_imagenet_2",
+        "cifar100",
+        "stanford_dogs",
+        "aircraft",
+        "cub",
+        "fashion_mnist",
+        "svhn",
+    )
+    """The meta-training datasets, `name` or `name@size`."""
+    root: str | None = None
+    """Where prepared datasets are: a path or a pyarrow URI; RAYCTSL_DATA when absent."""
+    batch_size: Count = 128
+    """Images per inner step."""
+    crop_padding: Annotated[int, Field(ge=0)] | None = None
+    """Pixels of padding for random crops; an eighth of the image size when absent."""
+    flip: bool = True
+    """Random horizontal flips."""
+    channels: Literal[1, 3] = 3
+    """Of the images that a model of your own is given; built-in models take grey and colour as they are."""
+    held_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """Share of a task's training images that methods with held-out batches set apart."""
+
+
+class OptimizerConfig(Section):
+    optimizer: Literal["sgd", "momentum", "nesterov", "adam"] = "sgd"
+    """The update rule; its step size is alpha (inner) or beta (outer)."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """For `momentum` and `nesterov`."""
+    weight_decay: NonNegative = 0.0
+    """Added to the gradient as weight_decay * parameters."""
+    adam_betas: tuple[float, float] = (0.9, 0.999)
+    """Decay of Adam's two averages."""
+    adam_epsilon: Positive = 1e-8
+    """Added to Adam's denominator."""
+
+
+class InnerConfig(OptimizerConfig):
+    optimizer: Literal["sgd", "momentum", "nesterov", "adam"] = "momentum"
+    """The task learners' update rule."""
+    alpha: NonNegative = 0.01
+    """Inner learning rate."""
+    weight_decay: NonNegative = 5e-4
+    """Added to the gradient as weight_decay * parameters."""
+
+
+class ScheduleConfig(Section):
+    """How the inner rate changes from alpha down; `constant` twice is the paper."""
+
+    within: Literal["constant", "linear", "cosine"] = "constant"
+    """From the first step of a trajectory to its last, each trajectory anew."""
+    over: Literal["constant", "linear", "cosine"] = "constant"
+    """From the first trajectory to the last."""
+
+
+class ResetConfig(Section):
+    """What happens at the start of a trajectory to the state that is not part of phi."""
+
+    optimizer: Policy = "keep"
+    """Momentum and Adam averages."""
+    head: Policy = "keep"
+    """The task's last layer."""
+    norm_stats: Policy = "keep"
+    """Batch-norm running statistics."""
+
+
+class FinetuneConfig(InnerConfig):
+    """Meta-testing: ordinary training on a target dataset from the initialization."""
+
+    steps: Count = 1000
+    """Training steps."""
+    optimizer: Literal["sgd", "momentum", "nesterov", "adam"] = "nesterov"
+    """The update rule."""
+    alpha: NonNegative = 0.1
+    """Starting learning rate."""
+    decay_at: tuple[float, ...] = (0.4, 0.7, 0.9)
+    """Shares of the steps after which the learning rate falls."""
+    decay: Positive = 0.2
+    """Factor of each fall."""
+    batch_size: Count = 128
+    """Images per step (fewer when the training set is smaller)."""
+    train_size: Count | None = None
+    """Training images to use, drawn class by class from the seed; all when absent."""
+    crop_padding: Annotated[int, Field(ge=0)] | None = None
+    """As in `data`."""
+    flip: bool = True
+    """As in `data`."""
+    seeds: Count = 5
+    """Independent runs for mean and interval."""
+    evaluate_every: Count | None = None
+    """Steps between two evaluations on the test split; a tenth of the steps when absent."""
+
+
+class TopologyConfig(Section):
+    """Machines only: two runs with the same science differ here and nowhere else."""
+
+    workers: Count | None = None
+    """Task-learner actors; as many as the cluster can really run when absent."""
+    cpus_per_learner: NonNegative = 1.0
+    """CPUs reserved for each learner."""
+    gpus_per_learner: NonNegative = 0.0
+    """GPUs reserved for each learner; a fraction shares one."""
+    meta_resources: dict[str, NonNegative] = {}
+    """What the meta-learner reserves besides the learners' share, to keep it on nodes that are not taken away.
+    Example: {coordinator: 1}, a resource that only such nodes have."""
+    transport: Literal["collective", "objects"] = "collective"
+    """How contributions and shifts travel."""
+    max_failures: Annotated[int, Field(ge=0)] = 20
+    """Recoveries before the run gives up."""
+    timeout_seconds: Positive = 300.0
+    """Silence of a peer that has not died after which the group counts as broken."""
+    wait_seconds: NonNegative = 0.0
+    """How long to wait for a cluster that is too small to grow; 0 fails at once."""
+
+    @property
+    def threads(self) -> int:
+        """Of every learner, on every node: another number would round some operations otherwise."""
+        return max(1, int(self.cpus_per_learner))

@@ -1,0 +1,34 @@
+"""The console script: every command by its name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from rayctsl.commands.console import COMMANDS, main
+
+RUN = "import sys; from rayctsl.commands.console import main; sys.exit(main())"
+
+
+def console(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", RUN, *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_answers_to_its_name(name: str) -> None:
+    answer = console(name, "--help")
+    assert answer.returncode == 0
+    assert answer.stdout.startswith(f"usage: rayctsl {name}")
+
+
+def test_without_a_command_the_commands_are_listed(capsys) -> None:
+    assert main([]) == 0
+    said = capsys.readouterr().out
+    assert all(f"  {name} " in said for name in COMMANDS)
+
+
+def test_a_misspelt_command_is_corrected(capsys) -> None:
+    assert main(["trian"]) == 2
+    assert capsys.readouterr().err == "rayctsl: command 'trian' is unknown; did you mean 'train'?\n"

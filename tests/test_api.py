@@ -1,0 +1,114 @@
+"""The front door: the public functions, own models, ids and engines."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import rayctsl
+from rayctsl.card import OwnModel
+from rayctsl.data.library import open_dataset
+
+TINY = {"tasks": ["latin", "shapes"], "model.width": 4, "inner_steps": 2, "trajectories": 1, "batch_size": 8}
+
+
+class Network(nn.Module):
+    """An ordinary network for colour images; its head is made first, and counts on three channels."""
+
+    def __init__(self, num_classes: int):
+        super().__init__()
+        self.out = nn.Linear(4, num_classes)
+        self.features = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.out(self.features(images))
+
+
+@pytest.fixture
+def config(data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> rayctsl.Config:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAYCTSL_STORAGE", str(tmp_path / "storage"))
+    return rayctsl.load_config("configs/demo.yaml", TINY)
+
+
+def test_the_packages_example_runs_as_printed(config: rayctsl.Config) -> None:
+    assert doctest.testmod(rayctsl) == doctest.TestResults(failed=0, attempted=5)
+
+
+@pytest.mark.parametrize("module", ["rayctsl.train", "rayctsl.finetune", "rayctsl.commands.train", "rayctsl.commands"])
+def test_functions_stay_functions_whatever_is_imported(module: str) -> None:
+    sys.modules.pop(module, None)
+    importlib.import_module(module)
+    assert rayctsl.train.__module__ == rayctsl.finetune.__module__ == "rayctsl.api"
+
+
+def test_what_train_returns_is_loaded_by_id_by_path_and_as_itself(config: rayctsl.Config, tmp_path: Path) -> None:
+    elsewhere = rayctsl.train(config, engine="local", run_dir=tmp_path / "far" / "away")
+    here = rayctsl.train(config.model_copy(update={"seed": 1}), engine="local")
+    assert Path(here.path).parts[-3] == "runs"
+    for known in (here.id, here.path, here, elsewhere.id, elsewhere.path):
+        assert rayctsl.load_initialization(known, num_classes=3)(torch.zeros(1, 1, 8, 8)).shape == (1, 3)
+
+
+def test_another_program_finds_an_id_in_runs(config: rayctsl.Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = rayctsl.train(config, engine="local")
+    monkeypatch.setattr("rayctsl.api._trained", {})
+    assert rayctsl.load_initialization(trained.id, num_classes=2).head.out_features == 2
+
+
+def test_an_own_model_gets_three_channels_is_seeded_and_is_named_in_the_card(config: rayctsl.Config) -> None:
+    assert {open_dataset(name).train.info.shape[2] for name in config.data.tasks} == {1, 3}
+    first, again = (rayctsl.train(config, model=Network, head="out", engine="local", run_dir=d) for d in "ab")
+    reordered = config.model_copy(
+        update={"data": config.data.model_copy(update={"tasks": config.data.tasks[::-1]}), "trajectories": 1}
+    )
+    assert first.card.sha256 == again.card.sha256
+    assert isinstance(first.card.model, OwnModel)
+    assert first.card.model.class_name.endswith("test_api.Network")
+    assert "own" in first.id
+    start = [_first_phi(c, run) for c, run in ((config, "c"), (reordered, "d"))]
+    assert start[0] == start[1]
+
+
+def _first_phi(config: rayctsl.Config, run_dir: str) -> str:
+    """phi before the first step, which must not depend on which task comes first."""
+    nothing = rayctsl.load_config(None, {**config.model_dump(mode="json"), "method": {"name": "scratch"}})
+    return rayctsl.train(nothing, model=Network, head="out", engine="local", run_dir=run_dir).card.sha256
+
+
+def test_an_own_model_is_loaded_with_its_class_and_refused_without(config: rayctsl.Config) -> None:
+    trained = rayctsl.train(config, model=Network, head="out", engine="local")
+    module = rayctsl.load_initialization(trained.id, num_classes=5, model=Network, head="out")
+    assert torch.equal(module.features[0].weight, trained.phi()["features.0.weight"])
+    with pytest.raises(ValueError, match=r"own model .*Network: pass it"):
+        rayctsl.load_initialization(trained, num_classes=5)
+    with pytest.raises(ValueError, match=r"Network has none of 'head', 'fc', 'classifier'; .*head='out'"):
+        rayctsl.train(config, model=Network, engine="local", run_dir="refused")
+    assert not Path("refused").exists()
+
+
+def test_an_own_model_fine_tunes_on_grey_images(config: rayctsl.Config) -> None:
+    recipe = config.finetune.model_copy(update={"steps": 1, "seeds": 1, "train_size": 8})
+    result = rayctsl.finetune(None, "latin", config=recipe, model=Network, head="out")
+    assert len(result.accuracies) == 1
+
+
+def test_a_run_with_an_own_model_is_resumed_from_python_and_not_by_the_command(config: rayctsl.Config, capsys) -> None:
+    from rayctsl.commands.train import main
+
+    whole = rayctsl.train(config, model=Network, head="out", engine="local", run_dir="run")
+    again = rayctsl.train(resume="run", model=Network, head="out", engine="local")
+    assert again.card.sha256 == whole.card.sha256
+    capsys.readouterr()
+    assert main(["--resume", "run"]) == 2
+    said = capsys.readouterr().err
+    assert "test_api.Network is your own model" in said
+    assert said.count("\n") == 1
+    with pytest.raises(ValueError, match="leave out config and run_dir"):
+        rayctsl.train(config, resume="run")
