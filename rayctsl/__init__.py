@@ -1,7 +1,8 @@
 """Parallel meta-learning on Ray with continual trajectory shifting.
 
 >>> import rayctsl
->>> config = rayctsl.load_config("configs/demo.yaml", {"method": "reptile", "inner_steps": 5, "trajectories": 1})
+>>> changes = {"method": "reptile", "tasks": ["latin", "shapes"], "inner_steps": 5, "trajectories": 1}
+>>> config = rayctsl.load_config("configs/demo.yaml", changes)
 >>> initialization = rayctsl.train(config, engine="local")  # without `engine`: on Ray
 >>> module = rayctsl.load_initialization(initialization.id, num_classes=10)
 >>> type(module).__name__

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from typing import get_args
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -35,12 +34,12 @@ def explain(error: ValidationError, kind: type[BaseModel], what: str) -> str:
     """
     # A misspelt key may also leave a needed one missing: the misspelling is what to say.
     first = min(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
-    key, section = _place(first, kind)
+    key, section = _place(first["loc"], kind)
     if first["type"] == "extra_forbidden":
-        known = set(section.model_fields)
-        if section is kind:  # a bare key may mean a key of any section
+        word, known = str(first["loc"][-1]), set(section.model_fields)
+        if section is kind and not nearest(word, known):  # a bare key may mean a key of any section
             known |= {name for part in _sections(kind) for name in part.model_fields}
-        return f"{what} key {key!r} is unknown" + suggest(str(first["loc"][-1]), known)
+        return f"{what} key {key!r} is unknown" + suggest(word, known)
     if first["type"] == "union_tag_invalid":
         context = first["ctx"]
         return f"{key} {context['tag']!r} is unknown" + suggest(context["tag"], _tags(context["expected_tags"]))
@@ -58,10 +57,10 @@ def _tags(expected: str) -> list[str]:
     return [tag.strip(" '") for tag in expected.split(",")]
 
 
-def _place(error: ErrorDetails, kind: type[BaseModel]) -> tuple[str, type[BaseModel]]:
+def _place(location: tuple[int | str, ...], kind: type[BaseModel]) -> tuple[str, type[BaseModel]]:
     """The dotted key of an error, and the section that it belongs to; the tag of a union is no part of a key."""
     section, choices, parts = kind, list[type[BaseModel]](), list[str]()
-    for part in map(str, error["loc"]):
+    for part in map(str, location):
         tagged = [choice for choice in choices if _tag(choice) == part]
         choices = []
         if tagged:

@@ -38,7 +38,7 @@ def config(data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_packages_example_runs_as_printed(config: rayctsl.Config) -> None:
-    assert doctest.testmod(rayctsl) == doctest.TestResults(failed=0, attempted=5)
+    assert doctest.testmod(rayctsl) == doctest.TestResults(failed=0, attempted=6)
 
 
 @pytest.mark.parametrize("module", ["rayctsl.train", "rayctsl.finetune", "rayctsl.commands.train", "rayctsl.commands"])
