@@ -212,6 +212,7 @@ def _room(cpus: float, gpus: float, groups: list[Object]) -> float:
 def data_is_prepared_and_waited_for(objects: list[Object]) -> Iterator[str]:
     """All datasets of a run's config are prepared by the Job and checked before the run is submitted."""
     from rayctsl.config import load_config
+    from rayctsl.data.library import embedded_names
 
     lines = [(where, words) for where, words in command_lines(objects) if words[2] in ("rayctsl.data", "rayctsl.train")]
     with tempfile.TemporaryDirectory() as folder:
@@ -220,17 +221,11 @@ def data_is_prepared_and_waited_for(objects: list[Object]) -> Iterator[str]:
             if words[2] != "rayctsl.train":
                 continue
             tasks = set(load_config(Path(folder) / parse(words).config[1:]).data.tasks)
-            wanted = {task for task in tasks if not _is_embedded(task)}
+            wanted = tasks - set(embedded_names())  # those make themselves
             named = {line[3]: set(parse(line).names) for _, line in lines if line[2] == "rayctsl.data"}
             for step in ("prepare", "check"):
                 if wanted and named.get(step) != wanted:
                     yield f"{where}: {step} names {sorted(named.get(step, set()) ^ wanted)} too many or too few"
-
-
-def _is_embedded(task: str) -> bool:
-    from rayctsl.data.embedded import suite
-
-    return task in Path(suite.__file__).read_text()
 
 
 def runs_lie_where_the_service_looks(objects: list[Object]) -> Iterator[str]:
