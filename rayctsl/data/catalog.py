@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rayctsl.data.entries import Entry, all_entries
+from rayctsl.data.vtab import vtab_entries
 from rayctsl.words import nearest
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]*")
 MAX_SIZE = 1024
-CATALOG: dict[str, Entry] = {entry.name: entry for entry in all_entries()}
+CATALOG: dict[str, Entry] = {entry.name: entry for entry in (*all_entries(), *vtab_entries())}
 
 ALIASES = {
     "birds": "cub",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rayctsl.data.album import LABELS, album_files
 from rayctsl.data.catalog import NAME_PATTERN
 from rayctsl.data.images import is_grey
 from rayctsl.data.library import data_root, embedded_names
@@ -17,7 +18,7 @@ from rayctsl.data.raw import Picture, RawDataset
 from rayctsl.data.roots import always, never, open_root
 
 FOLDER_SIZE = 64
-TEST_SHARE = 0.2  # of a folder without train/ and test/
+TEST_SHARE = 0.2  # of a folder that says nothing of a split
 MAX_NPZ_BYTES = 64 * 2**30
 IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"))
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
@@ -63,8 +64,10 @@ def import_dataset(
 
 
 def read_folder(path: Path, seed: int) -> RawDataset:
-    """`train/<class>/…` and `test/<class>/…`, or `<class>/…` with a seeded split of every class."""
-    if (path / "train").is_dir() or (path / "test").is_dir():
+    """`train/<class>/…` and `test/<class>/…`, or `<class>/…` or a Meta-Album with a seeded split of every class."""
+    if (path / LABELS).is_file():
+        files = _seeded_split(album_files(path), seed)
+    elif (path / "train").is_dir() or (path / "test").is_dir():
         if not ((path / "train").is_dir() and (path / "test").is_dir()):
             raise ValueError(f"{path} has only one of train/ and test/")
         files = {split: _class_files(path / split) for split in ("train", "test")}

@@ -13,6 +13,7 @@ from rayctsl.data.catalog import CATALOG
 from rayctsl.data.entries import Entry, RemoteFile
 from tests.data.file_server import Server
 from tests.data.layouts import COUNTS, MAKERS, tar_bytes, zip_bytes
+from tests.data.vtab_layouts import VTAB_COUNTS, VTAB_MAKERS
 
 
 class Publisher:
@@ -20,7 +21,7 @@ class Publisher:
 
     def __init__(self, name: str, downloads: Path):
         self.name, self.downloads = name, downloads
-        self.files = MAKERS[name]()
+        self.files = (MAKERS | VTAB_MAKERS)[name]()
 
     @property
     def folder(self) -> Path:
@@ -48,7 +49,7 @@ class Publisher:
         return self.entry(tuple(sorted(files, key=lambda file: list(known).index(file.name))))
 
     def entry(self, files: tuple[RemoteFile, ...]) -> Entry:
-        num_classes, num_train, num_test = COUNTS.get(self.name, (3, 6, 3))
+        num_classes, num_train, num_test = (COUNTS | VTAB_COUNTS).get(self.name, (3, 6, 3))
         return dataclasses.replace(
             CATALOG[self.name], files=files, num_classes=num_classes, num_train=num_train, num_test=num_test
         )

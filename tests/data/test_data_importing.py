@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,47 @@ def test_folder_with_train_and_test(tmp_path, root):
     reds = dataset.train.images(np.flatnonzero(dataset.train.labels == 2))[..., 0]
     assert (reds == 0).all()
     assert problems(dataset) == []
+
+
+def save_album(folder: Path, columns: tuple[str, str] = ("FILE_NAME", "CATEGORY"), images: str = "images") -> None:
+    """Meta-Album's layout: labels.csv, info.json, and a folder of images."""
+    (folder / images).mkdir(parents=True, exist_ok=True)
+    rows = [(f"{name}_{number}.jpg", name) for name in ("wasp", "bee") for number in range(10)]
+    for file, name in rows:
+        Image.new("RGB", (128, 128), (200 if name == "bee" else 20, 0, 0)).save(folder / images / file)
+    lines = [f"{columns[0]},{columns[1]},SUPER_CATEGORY", *(f"{file},{name},insect" for file, name in rows)]
+    (folder / "labels.csv").write_text("\n".join(lines))
+    info = {"image_column_name": columns[0], "category_column_name": columns[1], "total_categories": 2}
+    (folder / "info.json").write_text(json.dumps(info))
+
+
+@pytest.mark.parametrize("columns", [("FILE_NAME", "CATEGORY"), ("picture", "kind")])
+@pytest.mark.parametrize("images", ["images", "."])
+def test_a_meta_album(tmp_path, root, columns, images):
+    save_album(tmp_path / "INS_Micro", columns, images)
+    import_dataset("ins_micro", tmp_path / "INS_Micro", root, size=16, workers=1)
+    dataset = open_dataset("ins_micro", root)
+    assert dataset.train.info.class_names == ("bee", "wasp")
+    assert np.bincount(dataset.train.labels).tolist() == [8, 8]
+    assert np.bincount(dataset.test.labels).tolist() == [2, 2]
+    reds = dataset.train.images(np.flatnonzero(dataset.train.labels == 0))[..., 0]
+    assert (reds > 150).all()
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ("FILE_NAME,KIND\na.jpg,bee\n", "has no column 'CATEGORY'"),
+        ("FILE_NAME,CATEGORY\nlost.jpg,bee\n", "line 2: there is no image 'lost.jpg'"),
+        ("FILE_NAME,CATEGORY\n../../secret.jpg,bee\n", "line 2: there is no image 'secret.jpg'"),
+        ("FILE_NAME,CATEGORY\n", "lists no images"),
+    ],
+)
+def test_a_broken_meta_album_is_refused(tmp_path, root, labels, message):
+    save_album(tmp_path / "INS_Micro")
+    (tmp_path / "INS_Micro" / "labels.csv").write_text(labels)
+    with pytest.raises(ValueError, match=message):
+        import_dataset("ins_micro", tmp_path / "INS_Micro", root, workers=1)
 
 
 def test_one_level_is_split_with_the_seed(tmp_path, root):

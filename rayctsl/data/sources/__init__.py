@@ -7,7 +7,22 @@ from pathlib import Path
 
 from rayctsl.data.entries import Entry
 from rayctsl.data.raw import RawDataset
-from rayctsl.data.sources import cub, imagenet, quickdraw, stanford_dogs, tiny_imagenet, torchvision_sets
+from rayctsl.data.sources import (
+    class_folders,
+    clevr,
+    cub,
+    dmlab,
+    dsprites,
+    imagenet,
+    kitti,
+    patch_camelyon,
+    quickdraw,
+    retinopathy,
+    small_norb,
+    stanford_dogs,
+    tiny_imagenet,
+    torchvision_sets,
+)
 from rayctsl.data.sources.download import fetch_files
 
 Reader = Callable[[Entry, Path, Path], RawDataset]  # entry, folder of the files, empty scratch folder
@@ -18,6 +33,14 @@ READERS: dict[str, Reader] = {
     "stanford_dogs": stanford_dogs.read,
     "quickdraw": quickdraw.read,
     "imagenet": imagenet.read,
+    "clevr": clevr.read,
+    "dsprites": dsprites.read,
+    "small_norb": small_norb.read,
+    "kitti": kitti.read,
+    "dmlab": dmlab.read,
+    "retinopathy": retinopathy.read,
+    "patch_camelyon": patch_camelyon.read,
+    **dict.fromkeys(class_folders.LAYOUTS, class_folders.read),
     **dict.fromkeys(torchvision_sets.CLASSES, torchvision_sets.read),
 }
 

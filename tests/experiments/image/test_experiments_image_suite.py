@@ -14,7 +14,24 @@ SHARED_PACKS |= {"tiny_imagenet_2", "fruits360", "quickdraw10", "gtsrb", "sign_d
 
 
 def test_shipped_suites():
-    assert suite_names() == ["embedded", "imagenet", "paper", "shared", "short"]
+    lengths = [f"lengths_k{length}" for length in (10, 100, 1000, 400)]
+    assert suite_names() == ["embedded", "imagenet", *lengths, "meta_album", "paper", "shared", "short", "vtab"]
+
+
+def test_the_suites_of_accuracy_against_k_differ_in_k_and_beta_alone():
+    suites = {length: load_suite(f"lengths_k{length}") for length in (10, 100, 400, 1000)}
+    for length, suite in suites.items():
+        assert (suite.inner_steps, suite.total_steps * len(suite.sources)) == (length, 40_000)
+        assert {len(suite.candidates(method)) for method in suite.methods} == {6}
+        assert [at * length for at in suite.checkpoints] == [2000, 4000, 6000]
+    others = [suite.model_dump(exclude={"base", "methods", "checkpoints", "tune"}) for suite in suites.values()]
+    assert all(other == others[0] for other in others)
+
+
+def test_vtab_has_nineteen_targets_of_a_thousand_images():
+    suite = load_suite("vtab")
+    assert len(suite.targets) == 19
+    assert suite.config("shifting", {"beta": 0.01}).finetune.train_size == 1000
 
 
 @pytest.mark.parametrize("name", suite_names())
@@ -26,7 +43,7 @@ def test_all_methods_of_a_shipped_suite_spend_the_same_inner_steps(name):
             config = suite.config(method, candidate)
             tasks = 1 if method == "single" else len(suite.sources)
             spent[method] = config.total_steps * tasks
-    spent.pop("scratch")
+    spent.pop("scratch", None)
     assert set(spent.values()) == {suite.total_steps * len(suite.sources)}
 
 
@@ -34,7 +51,8 @@ def test_all_methods_of_a_shipped_suite_spend_the_same_inner_steps(name):
 def test_datasets_of_shipped_suites_exist_somewhere(name):
     suite = load_suite(name)
     for dataset in (*suite.sources, *suite.targets):
-        assert parse_reference(dataset).name in {*CATALOG, *EMBEDDED, *SHARED_PACKS}
+        known = {*CATALOG, *EMBEDDED, *SHARED_PACKS}
+        assert parse_reference(dataset).name in known or dataset.endswith("_micro")  # Meta-Album's are imported
 
 
 def test_the_paper_suite_is_the_paper():
