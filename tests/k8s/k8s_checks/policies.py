@@ -66,11 +66,7 @@ def _names(ends: list[Object] | None, peer: Peer) -> bool:
 def _is(end: Object, peer: Peer) -> bool:
     if "ipBlock" in end:
         block = end["ipBlock"]
-        inside = [ipaddress.ip_address(peer.ip) in ipaddress.ip_network(cidr) for cidr in [block["cidr"]] if peer.ip]
-        outside = [
-            ipaddress.ip_address(peer.ip) in ipaddress.ip_network(cidr) for cidr in block.get("except", []) if peer.ip
-        ]
-        return any(inside) and not any(outside)
+        return _inside(peer.ip, [block["cidr"]]) and not _inside(peer.ip, block.get("except", []))
     if peer.ip:
         return False
     if "namespaceSelector" in end:
@@ -78,6 +74,10 @@ def _is(end: Object, peer: Peer) -> bool:
     else:
         there = peer.namespace == HERE
     return there and matches(end.get("podSelector", {}), peer.labels)
+
+
+def _inside(ip: str, ranges: list[str]) -> bool:
+    return bool(ip) and any(ipaddress.ip_address(ip) in ipaddress.ip_network(each) for each in ranges)
 
 
 def _opens(ports: list[Object] | None, port: int, protocol: str) -> bool:
