@@ -52,7 +52,7 @@ def test_the_image_has_the_extras_that_the_manifests_need(steps: list[tuple[str,
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (line,) = [rest for name, rest in steps if name == "RUN" and "tomllib" in rest]
     named = re.findall(r"extras\['(\w+)'\]", line)
-    assert set(named) == {"postgres", "tensorboard", "optuna"} <= set(extras)
+    assert set(named) == {"postgres", "tensorboard", "optuna", "vtab"} <= set(extras)
 
 
 def test_it_runs_as_a_user_without_rights_in_both_variants() -> None:
