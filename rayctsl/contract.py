@@ -53,7 +53,7 @@ Kind = TypeVar("Kind", bound=Contract)
 
 def read_contract(kind: type[Kind], data: bytes | Mapping[str, Any], what: str) -> Kind:
     """A document of any version up to today's; ValueError says in one sentence what is wrong with `what`."""
-    raw = _parse(data, what)
+    raw = parse_json(data, what)
     found = raw.get("version", 1)
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
         raise ValueError(f"{what} has the version {found!r}, which is not a number from 1 on")
@@ -73,7 +73,8 @@ def read_contract(kind: type[Kind], data: bytes | Mapping[str, Any], what: str) 
         raise ValueError(f"{what} is damaged: {type(error).__name__} {error}") from None
 
 
-def _parse(data: bytes | Mapping[str, Any], what: str) -> JsonObject:
+def parse_json(data: bytes | Mapping[str, Any], what: str) -> JsonObject:
+    """Keys and values, without NaN; ValueError says what else it is."""
     if isinstance(data, Mapping):
         return dict(data)
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,9 @@ from rayctsl.storage import Storage
 from rayctsl.words import suggest
 
 RUNS = "runs"  # where training commands put their folders unless told otherwise
+
+PUBLISHED, RUN_FOLDER = "initializations", "initialization"
+NOT_RUNS = (PUBLISHED, "jobs", "workers", "service", "datasets")
 
 
 def storage_root(root: str | None = None) -> str:
@@ -114,7 +117,7 @@ def open_initialization(path_or_id: str | Path, root: str | None = None) -> Init
     text = str(path_or_id)
     if "://" in text or os.path.isdir(text):
         here = Storage(text)
-        for candidate in (here, here.inside("initialization")):
+        for candidate in (here, here.inside(RUN_FOLDER)):
             if found := _read(candidate):
                 return found
         raise ValueError(f"{text} holds no initialization (no {CARD} in it)")
@@ -132,17 +135,26 @@ def open_initialization(path_or_id: str | Path, root: str | None = None) -> Init
 def list_initializations(root: str | None = None) -> list[Initialization]:
     """Every initialization under a storage, newest first."""
     base = Storage(storage_root(root))
-    places = [base, base.inside("initialization")]
-    for name in base.names():
-        places += [base.inside(name), base.inside(f"{name}/initialization")]
-    places += [base.inside(f"initializations/{name}") for name in base.names("initializations")]
+    places = [base.inside(folder) if folder else base for folder in initialization_folders(base)]
     found = {item.id: item for place in places if (item := _read(place))}
     return sorted(found.values(), key=lambda item: (item.card.created, item.id), reverse=True)
 
 
+def initialization_folders(base: Storage) -> Iterator[str]:
+    """Every folder below a storage where an initialization may be: itself, run folders, and `initializations/`."""
+    yield ""
+    yield RUN_FOLDER
+    for name in base.names():
+        if name not in NOT_RUNS:
+            yield name
+            yield f"{name}/{RUN_FOLDER}"
+    for name in base.names(PUBLISHED):
+        yield f"{PUBLISHED}/{name}"
+
+
 def publish(initialization: Initialization, root: str | None = None) -> Initialization:
     """Copy an initialization into a storage under its id."""
-    target = Storage(storage_root(root)).inside(f"initializations/{initialization.id}")
+    target = Storage(storage_root(root)).inside(f"{PUBLISHED}/{initialization.id}")
     return _write(target, initialization.phi_bytes(), initialization.card)
 
 

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
 
 from rayctsl.data.catalog import CATALOG, closest_name
 from rayctsl.data.embedded import EMBEDDED
 from rayctsl.data.library import data_root
 from rayctsl.data.roots import open_root
+<<<<<<< HEAD
 from rayctsl.words import one_line
 from serve.problems import Problem, log
+=======
+from serve.problems import HttpProblem, log
+from serve.schemas import DatasetDocument
+>>>>>>> 3de8569 (Version what service and worker write, and take the recipe's fields from the config alone)
 
 REFRESH_SECONDS = 5.0
 
 
-class DatasetList:
+class DatasetCatalog:
     """A data root's datasets by name, looked up again every few seconds."""
 
     def __init__(self, root: str | None):
         self._root = data_root(root)
         self._lock = threading.Lock()
         self._looked = float("-inf")
-        self._datasets: dict[str, dict[str, Any]] = {}
+        self._datasets: dict[str, DatasetDocument] = {}
 
-    def all(self) -> dict[str, dict[str, Any]]:
+    def all(self) -> dict[str, DatasetDocument]:
         with self._lock:
             if time.monotonic() - self._looked > REFRESH_SECONDS:
                 self._datasets = self._look()
@@ -33,40 +37,45 @@ class DatasetList:
             return self._datasets
 
     def ready(self) -> list[str]:
-        return [name for name, dataset in self.all().items() if dataset["prepared"]]
+        return [name for name, dataset in self.all().items() if dataset.prepared]
 
-    def require(self, name: str) -> dict[str, Any]:
+    def require(self, name: str) -> DatasetDocument:
         """The dataset that a request names, or the problem with it."""
         known = self.all()
         if name not in known:
             guess = closest_name(name, list(known))
             hint = f"did you mean '{guess}'?" if guess else "GET /datasets lists all."
-            raise Problem(404, f"Dataset '{name}' is unknown; {hint}", "unknown-dataset")
-        if not known[name]["prepared"]:
+            raise HttpProblem(404, f"Dataset '{name}' is unknown; {hint}", "unknown-dataset")
+        if not known[name].prepared:
             detail = f"Dataset '{name}' is known but not prepared: run python -m rayctsl.data prepare {name}"
-            raise Problem(409, detail, "dataset-not-prepared")
+            raise HttpProblem(409, detail, "dataset-not-prepared")
         return known[name]
 
-    def _look(self) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
+    def _look(self) -> dict[str, DatasetDocument]:
+        found: dict[str, DatasetDocument] = {}
         for name, entry in CATALOG.items():
             shape = (entry.size, entry.size, entry.channels)
-            found[name] = _facts(name, False, "catalog", entry.num_classes, entry.num_train, entry.num_test, shape)
+            found[name] = _describe(name, False, "catalog", entry.num_classes, entry.num_train, entry.num_test, shape)
         for name, made in EMBEDDED.items():
             # Made in a moment by whoever needs it first, so always ready.
-            found[name] = _facts(name, True, "embedded", made.num_classes, made.num_train, made.num_test, made.shape)
+            found[name] = _describe(name, True, "embedded", made.num_classes, made.num_train, made.num_test, made.shape)
         try:
             place = open_root(self._root)
             for name in place.names():
                 train, test, _ = place.describe(name)
-                origin = found.get(name, {"source": "imported"})["source"]
-                found[name] = _facts(name, True, origin, train.num_classes, train.count, test.count, train.shape)
+                origin = found[name].source if name in found else "imported"
+                found[name] = _describe(name, True, origin, train.num_classes, train.count, test.count, train.shape)
         except (ValueError, OSError) as error:
+<<<<<<< HEAD
             log.warning("data root: %s", one_line(error))
         return dict(sorted(found.items(), key=lambda item: (not item[1]["prepared"], item[0])))
+=======
+            log.warning("data root: %s", " ".join(str(error).split()))
+        return dict(sorted(found.items(), key=lambda item: (not item[1].prepared, item[0])))
+>>>>>>> 3de8569 (Version what service and worker write, and take the recipe's fields from the config alone)
 
 
-def _facts(
+def _describe(
     name: str,
     prepared: bool,
     source: str,
@@ -74,15 +83,16 @@ def _facts(
     num_train: int | None,
     num_test: int,
     shape: tuple[int, int, int],
-) -> dict[str, Any]:
-    return {
-        "name": name,
-        "prepared": prepared,
-        "source": source,
-        "num_classes": num_classes,
-        "num_train": num_train,
-        "num_test": num_test,
-        "height": shape[0],
-        "width": shape[1],
-        "channels": shape[2],
-    }
+) -> DatasetDocument:
+    height, width, channels = shape
+    return DatasetDocument(
+        name=name,
+        prepared=prepared,
+        source=source,
+        num_classes=num_classes,
+        num_train=num_train,
+        num_test=num_test,
+        height=height,
+        width=width,
+        channels=channels,
+    )

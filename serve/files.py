@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from serve.metrics import Metrics
+from serve.metrics import ServiceMetrics
 from serve.problems import problem_response
 
 BLOCK = 1024 * 1024
@@ -29,7 +29,7 @@ class FileAnswer(Response):
         *,
         media_type: str = "application/octet-stream",
         headers: dict[str, str] | None = None,
-        metrics: Metrics | None = None,
+        metrics: ServiceMetrics | None = None,
     ):
         self.path, self.etag, self.metrics = path, f'"{checksum}"', metrics
         self.status_code, self.background = 200, None

@@ -17,17 +17,21 @@ from pathlib import Path
 from pyarrow import fs
 
 from rayctsl.card import CARD, PHI, README, Card
-from rayctsl.registry import Initialization, open_initialization, storage_root
+from rayctsl.registry import Initialization, initialization_folders, open_initialization, storage_root
 from rayctsl.storage import Storage
+<<<<<<< HEAD
 from rayctsl.words import one_line
 from serve.problems import Problem, log
+=======
+from serve.problems import HttpProblem, log
+>>>>>>> 3de8569 (Version what service and worker write, and take the recipe's fields from the config alone)
 
 REFRESH_SECONDS = 2.0
 Stamp = tuple[int, int]  # modification time and size
 
 
 @dataclass
-class Entry:
+class IndexEntry:
     """An initialization with its JSON ready to be sent."""
 
     initialization: Initialization
@@ -53,9 +57,9 @@ class InitializationIndex:
         self.base = Storage(storage_root(storage))
         self._filesystem = fs.LocalFileSystem() if self.base.local else fs.FileSystem.from_uri(self.base.base)[0]
         self._cache = cache
-        self._entries: dict[str, Entry] = {}  # by the card's path
-        self.by_id: dict[str, Entry] = {}
-        self.newest_first: list[Entry] = []
+        self._entries: dict[str, IndexEntry] = {}  # by the card's path
+        self.by_id: dict[str, IndexEntry] = {}
+        self.newest_first: list[IndexEntry] = []
         self._bad: dict[str, Stamp] = {}
         self._looked = float("-inf")
         self._lock = threading.Lock()
@@ -88,27 +92,29 @@ class InitializationIndex:
                 self.by_id = found
             self._looked = time.monotonic()
 
-    def file(self, entry: Entry, name: str = PHI) -> Path:
+    def file(self, entry: IndexEntry, name: str = PHI) -> Path:
         """A local path of one of the three files, verified against the card when it holds the weights."""
         if name not in (PHI, README, CARD):
-            raise Problem(404, f"An initialization has no file of this name; it has {PHI}, {README} and {CARD}.")
+            raise HttpProblem(404, f"An initialization has no file of this name; it has {PHI}, {README} and {CARD}.")
         path = Path(entry.initialization.storage.root) / name
         if not self.base.local:
             path = self._fetch(entry, name)
         try:
             info = os.stat(path)
         except FileNotFoundError:
-            raise Problem(404, f"{name} of initialization {entry.id} is missing.") from None
+            raise HttpProblem(404, f"{name} of initialization {entry.id} is missing.") from None
         stamp = (info.st_mtime_ns, info.st_size)
         if name == PHI and self._verified.get(str(path)) != stamp:
             with path.open("rb") as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != entry.card.sha256:
                     log.error("%s does not match its card", path)
-                    raise Problem(503, f"The weights of {entry.id} are damaged in the storage: their checksum differs.")
+                    raise HttpProblem(
+                        503, f"The weights of {entry.id} are damaged in the storage: their checksum differs."
+                    )
             self._verified[str(path)] = stamp
         return path
 
-    def _fetch(self, entry: Entry, name: str) -> Path:
+    def _fetch(self, entry: IndexEntry, name: str) -> Path:
         """A copy of a remote file, made once."""
         target = self._cache / entry.commit / name
         if not target.exists():
@@ -117,15 +123,8 @@ class InitializationIndex:
         return target
 
     def _candidates(self) -> Iterator[str]:
-        root = self.base.root
-        yield f"{root}/{CARD}"
-        yield f"{root}/initialization/{CARD}"
-        for name in self.base.names():
-            if name not in ("jobs", "workers", "service", "initializations"):
-                yield f"{root}/{name}/{CARD}"
-                yield f"{root}/{name}/initialization/{CARD}"
-        for name in self.base.names("initializations"):
-            yield f"{root}/initializations/{name}/{CARD}"
+        for folder in initialization_folders(self.base):
+            yield "/".join(part for part in (self.base.root, folder, CARD) if part)
 
     def _read(self, path: str, stamp: Stamp) -> None:
         inside = path.removesuffix(CARD).removeprefix(self.base.root).strip("/")
@@ -143,12 +142,12 @@ class InitializationIndex:
         self._entries[path] = entry
 
 
-def build_entry(initialization: Initialization, stamp: Stamp) -> Entry:
+def build_entry(initialization: Initialization, stamp: Stamp) -> IndexEntry:
     card = {"object": "initialization", **initialization.card.to_json()}
     short = {key: value for key, value in card["metrics"].items() if not isinstance(value, list)}
     search = [initialization.id, initialization.card.model.name, initialization.card.method.name, *card["tasks"]]
     document = json.dumps(card).encode()
-    return Entry(
+    return IndexEntry(
         initialization,
         stamp,
         json.dumps({**card, "metrics": short}).encode(),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from serve.jobs.store import STATUSES
+from rayctsl.jobs.contracts import STATUSES
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 JOB_SECONDS = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
 
 
-class Metrics:
+class ServiceMetrics:
     """Every figure of the service."""
 
     def __init__(self) -> None:
@@ -22,6 +22,8 @@ class Metrics:
         )
         self.jobs = Gauge("rayctsl_finetune_jobs", "Jobs by status", ("status",), registry=registry)
         self.queue_depth = Gauge("rayctsl_finetune_queue_depth", "Jobs that wait", registry=registry)
+        self.queue_limit = Gauge("rayctsl_finetune_queue_limit", "Jobs that may wait", registry=registry)
+        self.dispatcher_up = Gauge("rayctsl_dispatcher_up", "1 in the process that moves the jobs", registry=registry)
         self.job_seconds = Histogram(
             "rayctsl_finetune_job_duration_seconds",
             "From start to end",

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve.metrics import Metrics
+from serve.metrics import ServiceMetrics
 from serve.problems import problem_response
 from serve.settings import Settings, is_loopback
 
@@ -31,7 +31,7 @@ def is_page(path: str) -> bool:
 class Observe:
     """Outermost: counts and times requests by route, and adds the headers that keep browsers safe."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics):
+    def __init__(self, app: ASGIApp, metrics: ServiceMetrics):
         self.app, self.metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -14,10 +13,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
+from rayctsl.contract import JsonObject
+from serve.explain import explain, sentence
+from serve.schemas import FinetuneRequest
+
+Responses = dict[int | str, JsonObject]  # what FastAPI is told of a route's answers
 log = logging.getLogger("serve")
 MEDIA_TYPE = "application/problem+json"
 
-SCHEMA: dict[str, Any] = {
+SCHEMA: JsonObject = {
     "title": "Problem",
     "type": "object",
     "description": "What went wrong (RFC 9457).",
@@ -40,7 +44,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-class Problem(Exception):
+class HttpProblem(Exception):
     """Raised anywhere in a request; becomes its answer."""
 
     def __init__(self, status: int, detail: str, kind: str = "about:blank", headers: Mapping[str, str] | None = None):
@@ -57,7 +61,7 @@ def problem_response(
     headers: Mapping[str, str] | None = None,
     errors: list[dict[str, str]] | None = None,
 ) -> Response:
-    body: dict[str, Any] = {"type": kind, "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    body: JsonObject = {"type": kind, "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
     if instance is not None:
         body["instance"] = instance
     if errors:
@@ -65,7 +69,7 @@ def problem_response(
     return Response(json.dumps(body), status, dict(headers or {}), MEDIA_TYPE)
 
 
-def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def documented(*statuses: int) -> Responses:
     """The `responses` of a route: these problems, and those that any route may answer with."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     everywhere = (400, 401, 403, 405, 500)
@@ -78,8 +82,8 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def install(app: FastAPI) -> None:
     """Answer every error of an application with a problem."""
 
-    @app.exception_handler(Problem)
-    async def on_problem(request: Request, error: Problem) -> Response:
+    @app.exception_handler(HttpProblem)
+    async def on_problem(request: Request, error: HttpProblem) -> Response:
         return problem_response(
             error.status, error.detail, kind=error.kind, instance=request.url.path, headers=error.headers
         )
@@ -98,14 +102,11 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def on_invalid(request: Request, error: RequestValidationError) -> Response:
         # Only place and reason: what was sent is not sent back.
-        errors = [
-            {"where": ".".join(str(part) for part in item["loc"]), "message": str(item["msg"])}
-            for item in error.errors()[:20]
-        ]
-        where = errors[0]["where"].removeprefix("body.").removeprefix("query.")
-        detail = f"{where}: {errors[0]['message']}" if errors else "The request is not valid."
+        found = [explain(item, FinetuneRequest) for item in error.errors()[:20]]
+        details = [sentence(where, reason, FinetuneRequest) for where, reason in found]
+        errors = [{"where": where, "message": text} for (where, _), text in zip(found, details, strict=True)]
         status = 400 if any(item["type"] == "json_invalid" for item in error.errors()) else 422
-        return problem_response(status, detail, instance=request.url.path, errors=errors)
+        return problem_response(status, details[0], instance=request.url.path, errors=errors)
 
     @app.exception_handler(Exception)
     async def on_failure(request: Request, error: Exception) -> Response:

@@ -2,98 +2,114 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from rayctsl.config import FinetuneConfig, RecipeConfig
+from rayctsl.contract import JsonObject
+from rayctsl.jobs.contracts import Failure, Result, Status, Weights
 
 MAX_POINTS = 200
 STEPS_LIMIT = 100_000
 ID = r"^[a-z0-9][a-z0-9._-]{0,95}$"
 DATASET_NAME = r"^[a-z0-9][a-z0-9_-]{0,63}(@[0-9]{1,4})?$"
 JOB_ID = r"^ft-[0-9a-f]{16}$"
-Status = Literal["queued", "starting", "running", "cancelling", "succeeded", "failed", "cancelled"]
+
+MINIMA = {"alpha": 1e-12}
+MAXIMA = {  # what a guest may ask for, where the recipe itself knows no bound
+    "steps": STEPS_LIMIT,
+    "evaluate_every": STEPS_LIMIT,
+    "train_size": 100_000_000,
+    "batch_size": 1024,
+    "alpha": 10.0,
+    "weight_decay": 1.0,
+    "decay": 10.0,
+    "adam_epsilon": 1.0,
+    "crop_padding": 64,
+}
+MAX_ITEMS = {"decay_at": 20}
 
 
-def _whole(value: Any) -> Any:
-    """JSON knows one kind of number: 5.0 is the integer 5."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def _add_bounds(schema: JsonObject) -> None:
+    """The bounds that `FinetuneRequest` checks, for those who read the document: clients and the page's form."""
+    for name, found in schema["properties"].items():
+        for kind in (found, *found.get("anyOf", ())):
+            if kind.get("type") in ("integer", "number") and name in MAXIMA:
+                kind["maximum"] = MAXIMA[name]
+            if kind.get("type") in ("integer", "number") and name in MINIMA:
+                kind["minimum"] = MINIMA[name]
+            if kind.get("type") == "array" and name in MAX_ITEMS:
+                kind["maxItems"] = MAX_ITEMS[name]
 
 
-WHOLE = BeforeValidator(_whole)
-
-
-class FinetuneRequest(BaseModel):
+class FinetuneRequest(RecipeConfig):
     """A fine-tuning job. Everything but the dataset has a default; the paper's where it has one."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, strict=True)
+    model_config = ConfigDict(strict=True, json_schema_extra=_add_bounds)
 
     dataset: Annotated[str, Field(pattern=DATASET_NAME)]
     """A dataset's name, see GET /datasets."""
     initialization: Annotated[str, Field(pattern=ID)] | None = None
     """Which initialization to start from; the newest when absent."""
-    steps: Annotated[int, Field(ge=1, le=STEPS_LIMIT), WHOLE] = 1000
-    """Training steps."""
-    train_size: Annotated[int, Field(ge=1, le=100_000_000), WHOLE] | None = None
-    """Training images to use, drawn class by class from the seed; all when absent."""
-    seed: Annotated[int, Field(ge=0, lt=2**31), WHOLE] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Same request, same seed, same result."""
-    alpha: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] = 0.1
-    """Starting learning rate."""
-    batch_size: Annotated[int, Field(ge=1, le=1024), WHOLE] = 128
-    """Images per step."""
-    weight_decay: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 5e-4
-    """Weight decay."""
-    evaluate_every: Annotated[int, Field(ge=1, le=STEPS_LIMIT), WHOLE] | None = None
-    """Steps between two points of the curve; a twentieth of the steps when absent, and at most 200 points."""
     compare_with_scratch: bool = False
-    """Train from random weights too, on the same batches."""
+    """Train from random weights too, on the same batches: twice the time."""
     label: Annotated[str, Field(max_length=200)] = ""
     """Any text, shown beside the job."""
 
-    @property
-    def evaluation_period(self) -> int:
-        period = self.evaluate_every or max(1, self.steps // 20)
-        return max(period, -(-self.steps // MAX_POINTS))
+    @field_validator("*", mode="before")
+    @classmethod
+    def _plain(cls, value: object) -> object:
+        """JSON knows one kind of number, so 5.0 is the integer 5, and one kind of list."""
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _bounded(cls, value: object, info: ValidationInfo) -> object:
+        name = info.field_name or ""
+        if isinstance(value, (int, float)) and value > MAXIMA.get(name, value):
+            raise PydanticCustomError("less_than_equal", "too large", {"le": MAXIMA[name]})
+        if isinstance(value, (int, float)) and value < MINIMA.get(name, value):
+            raise PydanticCustomError("greater_than_equal", "too small", {"ge": MINIMA[name]})
+        if isinstance(value, tuple) and len(value) > MAX_ITEMS.get(name, len(value)):
+            raise PydanticCustomError("too_long", "too long", {"max_length": MAX_ITEMS[name]})
+        return value
+
+    def recipe(self, num_test: int) -> FinetuneConfig:
+        """The recipe alone, with as many evaluations as are worth their time and can be drawn."""
+        fields = self.model_dump(include=set(RecipeConfig.model_fields))
+        period = max(self.evaluation_period(num_test, points=20), -(-self.steps // MAX_POINTS))
+        return FinetuneConfig(**{**fields, "evaluate_every": period}, seeds=1)
 
 
-class Point(BaseModel):
+class JobPoint(BaseModel):
     step: int
     loss: float = Field(description="Mean training loss since the last point")
     accuracy: float = Field(description="On the test images, 0 to 1")
 
 
 class Curves(BaseModel):
-    initialization: list[Point]
-    scratch: list[Point] | None = None
+    initialization: list[JobPoint]
+    scratch: list[JobPoint] | None = None
 
 
-class Progress(BaseModel):
+class JobProgress(BaseModel):
     step: int
     steps: int
     fraction: float
 
 
-class Weights(BaseModel):
-    sha256: str
-    size: int
+class JobWeights(Weights):
     url: str
 
 
-class Result(BaseModel):
-    accuracy: float = Field(description="On the test images, 0 to 1")
-    scratch_accuracy: float | None = None
-    loss: float
-    train_size: int
-    test_size: int
-    num_classes: int
-    dataset_checksum: str
-    weights: Weights
-    versions: dict[str, str]
-
-
-class JobError(BaseModel):
-    code: str
-    message: str
+class JobResult(Result):
+    weights: JobWeights
 
 
 class UsedInitialization(BaseModel):
@@ -112,15 +128,18 @@ class Job(BaseModel):
     initialization: UsedInitialization
     seed: int
     compare_with_scratch: bool
-    config: dict[str, Any]
+    config: RecipeConfig
     created_at: float = Field(description="Seconds since 1970, as all times")
     started_at: float | None
     finished_at: float | None
+    predicted_seconds: float | None = Field(
+        default=None, description="How long it will run, by what similar jobs took; null when none has ended yet"
+    )
     attempt: int = Field(description="How often the job was given to a worker; it goes on from its last checkpoint")
-    progress: Progress
+    progress: JobProgress
     metrics: Curves | None = Field(default=None, description="The curves so far; absent in lists")
-    result: Result | None
-    error: JobError | None
+    result: JobResult | None
+    error: Failure | None
 
 
 class JobList(BaseModel):
@@ -129,7 +148,7 @@ class JobList(BaseModel):
     has_more: bool
 
 
-class Dataset(BaseModel):
+class DatasetDocument(BaseModel):
     name: str
     prepared: bool = Field(description="Whether a job can use it now")
     source: str = Field(description="embedded, imported or catalog")
@@ -143,25 +162,25 @@ class Dataset(BaseModel):
 
 class DatasetList(BaseModel):
     object: Literal["list"] = "list"
-    data: list[Dataset]
+    data: list[DatasetDocument]
     has_more: bool = False
 
 
-class Initialization(BaseModel):
+class InitializationDocument(BaseModel):
     """The card of an initialization; cards may hold more than is named here."""
 
     model_config = ConfigDict(extra="allow")
 
     object: Literal["initialization"] = "initialization"
     id: str
-    model: dict[str, Any]
+    model: JsonObject
     sha256: str
     created: str
 
 
 class InitializationList(BaseModel):
     object: Literal["list"] = "list"
-    data: list[Initialization]
+    data: list[InitializationDocument]
     has_more: bool
 
 
@@ -170,7 +189,7 @@ class ClassProbability(BaseModel):
     probability: float
 
 
-class Prediction(BaseModel):
+class PredictionDocument(BaseModel):
     object: Literal["prediction"] = "prediction"
     job: str
     classes: list[ClassProbability] = Field(description="Likeliest first")

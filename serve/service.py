@@ -11,14 +11,14 @@ from fastapi import Request
 
 from rayctsl.registry import storage_root
 from rayctsl.storage import Storage
-from serve.datasets import DatasetList
+from serve.datasets import DatasetCatalog
 from serve.index import InitializationIndex
 from serve.jobs.dispatcher import Dispatcher
 from serve.jobs.leader import Leadership
 from serve.jobs.pool import WorkerPool
 from serve.jobs.store import JobStore
 from serve.jobs.tables import open_database
-from serve.metrics import Metrics
+from serve.metrics import ServiceMetrics
 from serve.ray_head import RayHead, find_cluster
 from serve.ray_jobs import RayJobs, cluster_token
 from serve.settings import Settings
@@ -30,9 +30,9 @@ class Service:
     def __init__(self, settings: Settings):
         self.settings = settings
         self.storage = Storage(storage_root(settings.storage))
-        self.metrics = Metrics()
+        self.metrics = ServiceMetrics()
         self.index = InitializationIndex(settings.storage, settings.folder / "cache")
-        self.datasets = DatasetList(settings.data_root)
+        self.datasets = DatasetCatalog(settings.data_root)
         url = find_cluster(settings.address) if settings.address else None
         self.ray = RayJobs(url, cluster_token() if url else None)
         self.head = None if url else RayHead(settings.folder, self.ray)

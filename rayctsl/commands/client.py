@@ -11,6 +11,7 @@ from typing import Any
 
 from rayctsl.client import DEFAULT_URL, Client
 from rayctsl.command import OneLineParser, program, run_command
+from rayctsl.jobs.flags import add_recipe_flags, given_recipe
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -33,11 +34,8 @@ def build_parser() -> argparse.ArgumentParser:
     finetune = commands.add_parser("finetune", help="start a job and follow it")
     finetune.add_argument("dataset")
     finetune.add_argument("--init", dest="initialization", metavar="ID", help="default: the newest")
-    finetune.add_argument("--steps", type=int)
-    finetune.add_argument("--train-size", type=int)
-    finetune.add_argument("--seed", type=int)
-    finetune.add_argument("--alpha", type=float, help="starting learning rate")
-    finetune.add_argument("--batch-size", type=int)
+    finetune.add_argument("--seed", type=int, metavar="N", help="same request, same seed, same result")
+    add_recipe_flags(finetune)
     finetune.add_argument("--label", help="any text, shown beside the job")
     finetune.add_argument("--compare-with-scratch", action="store_true", help="train from random weights too")
     finetune.add_argument("--no-wait", action="store_true", help="print the job's id and leave")
@@ -114,8 +112,9 @@ def _fetch(client: Client, identifier: str, out: str | None) -> Path:
 
 
 def _finetune(client: Client, options: argparse.Namespace) -> int:
-    names = ("initialization", "steps", "train_size", "seed", "alpha", "batch_size", "label")
+    names = ("initialization", "seed", "label")
     wanted = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    wanted |= given_recipe(options)
     job = client.finetune(options.dataset, compare_with_scratch=options.compare_with_scratch, **wanted)
     if options.no_wait:
         print(job["id"])

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,38 +15,35 @@ from safetensors.torch import load, save
 from torch import nn
 
 from rayctsl.config import ModelConfig
+from rayctsl.contract import read_contract
 from rayctsl.data.batches import Normalizer
 from rayctsl.data.store import SplitInfo
+from rayctsl.jobs.contracts import ModelFacts
 from rayctsl.models import build_model
 from rayctsl.words import one_line
 
 KEY = "rayctsl.finetuned"
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What the file's metadata holds. Example: Facts({"name": "resnet8"}, "digits", ("zero", …), (28, 28, 1), …)"""
-
-    model: Mapping[str, Any]
-    dataset: str
-    class_names: tuple[str, ...]
-    shape: tuple[int, int, int]  # height, width, channels
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-
-def save_finetuned(module: nn.Module, model: Mapping[str, Any], info: SplitInfo) -> bytes:
+def save_finetuned(module: nn.Module, model: ModelConfig, info: SplitInfo) -> bytes:
     """A module's complete state and the facts of the dataset's training split it was fine-tuned on."""
-    facts = Facts(dict(model), info.name, info.class_names, info.shape, info.mean, info.std)
+    facts = ModelFacts(
+        model=model,
+        dataset=info.name,
+        class_names=info.class_names,
+        shape=info.shape,
+        mean=info.mean,
+        std=info.std,
+    )
     state = {name: value.detach().cpu().contiguous().clone() for name, value in module.state_dict().items()}
     # One entry only: safetensors writes several in random order, and equal models should be equal files.
-    return save(state, metadata={KEY: json.dumps(asdict(facts), sort_keys=True)})
+    return save(state, metadata={KEY: json.dumps(facts.to_json(), sort_keys=True)})
 
 
 class Finetuned:
     """A fine-tuned model, ready to classify."""
 
-    def __init__(self, module: nn.Module, facts: Facts):
+    def __init__(self, module: nn.Module, facts: ModelFacts):
         self.module, self.facts = module.eval(), facts
         statistics = SplitInfo(facts.dataset, "train", facts.shape, facts.class_names, mean=facts.mean, std=facts.std)
         self._normalize = Normalizer(statistics)
@@ -62,10 +56,8 @@ class Finetuned:
             metadata = json.loads(data[8 : 8 + size]).get("__metadata__", {})
             if KEY not in metadata:
                 raise ValueError("it does not say that it is a fine-tuned model")
-            raw: dict[str, Any] = json.loads(metadata[KEY])
-            fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in raw.items()}
-            facts = Facts(**fields)
-            model = ModelConfig.model_validate({**facts.model, "weights": None})
+            facts = read_contract(ModelFacts, metadata[KEY].encode(), "its description")
+            model = facts.model.model_copy(update={"weights": None})
             module = build_model(model, len(facts.class_names), seed=0)
             module.load_state_dict(load(data))
         except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, struct.error, SafetensorError) as error:

@@ -7,36 +7,50 @@ that it lives. One worker serves many jobs, so that small ones do not each wait 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import threading
 import time
 
-from rayctsl.jobs.job import Pace, one_line, read_json, run_job
+from rayctsl.jobs.contracts import Assignment, Heartbeat
+from rayctsl.jobs.files import ALIVE, ASSIGNMENT, BEAT_SECONDS, job_folder, read_document, worker_folder
 from rayctsl.storage import Storage
 
-ASSIGNMENT, ALIVE = "job.json", "alive.json"
-BEAT_SECONDS = 2.0
+CHECKPOINT_SECONDS, LIMIT_SECONDS = 30.0, 24 * 3600.0
 
 
-def run_worker(storage: Storage, worker: str, *, idle_seconds: float, pace: Pace, poll_seconds: float = 0.1) -> None:
+def run_worker(
+    storage: Storage,
+    worker: str,
+    *,
+    idle_seconds: float,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    limit_seconds: float = LIMIT_SECONDS,
+    poll_seconds: float = 0.05,
+    threads: int = 1,
+) -> None:
     """Take jobs from the worker's folder until none has come for a while."""
-    own = storage.inside(f"workers/{worker}")
+    own = storage.inside(worker_folder(worker))
     stop = threading.Event()
     threading.Thread(target=_beat, args=(own, stop), daemon=True).start()
-    _import_ahead()
+    # Only now, so that the seconds that torch takes pass with a sign of life, and before the first job comes.
+    import torch
+
+    from rayctsl.jobs.job import Pace, run_job
+
+    torch.set_num_threads(threads)
+    pace = Pace(0.5 if storage.local else 2.0, checkpoint_seconds, limit_seconds)
     last, last_work, parent = None, time.monotonic(), os.getppid()
     try:
         # An orphan's cluster is gone: it ends the job it has, but waits for no other.
         while time.monotonic() - last_work < idle_seconds and os.getppid() == parent:
-            assignment = read_json(own, ASSIGNMENT)
+            assignment = read_document(own, ASSIGNMENT, Assignment)
             if assignment is None or assignment == last:
                 time.sleep(poll_seconds)
                 continue
-            if assignment["job"] is None:  # sent away
+            if assignment.job is None:  # sent away
                 return
-            run_job(storage.inside(f"jobs/{assignment['job']}"), assignment["attempt"], pace)
+            run_job(storage.inside(job_folder(assignment.job)), assignment.attempt, pace)
             last, last_work = assignment, time.monotonic()
     finally:
         stop.set()
@@ -50,17 +64,11 @@ def _beat(own: Storage, stop: threading.Event) -> None:
             os._exit(1)
         count += 1
         try:
-            own.write(ALIVE, json.dumps({"count": count, "pid": os.getpid()}).encode())
+            own.write(ALIVE, Heartbeat(count=count, pid=os.getpid()).to_bytes())
         except OSError as error:
-            print(f"the storage does not take the sign of life: {one_line(error)}", file=sys.stderr, flush=True)
+            print(f"the storage does not take the sign of life: {error}", file=sys.stderr, flush=True)
         if stop.wait(BEAT_SECONDS):
             return
-
-
-def _import_ahead() -> None:
-    """The seconds that torch takes pass while the worker waits, not while a job does."""
-    import rayctsl.jobs.model
-    import rayctsl.learning.finetune  # noqa: F401
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -68,23 +76,24 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--storage", required=True, metavar="DIR|URI", help="where jobs/ and workers/ are")
     parser.add_argument("--worker", required=True, metavar="NAME", help="the worker's folder below workers/")
     parser.add_argument("--idle-seconds", type=float, default=600.0, help="leave after so long without work")
-    parser.add_argument("--checkpoint-seconds", type=float, default=Pace.checkpoint)
-    parser.add_argument("--limit-seconds", type=float, default=Pace.limit, help="the longest a job may take")
+    parser.add_argument("--checkpoint-seconds", type=float, default=CHECKPOINT_SECONDS)
+    parser.add_argument("--limit-seconds", type=float, default=LIMIT_SECONDS, help="the longest a job may take")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch")
     options = parser.parse_args(arguments)
     try:
         storage = Storage(options.storage)
     except ValueError as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 2
 
-    import torch
-
-    torch.set_num_threads(max(1, options.threads))
-    remote = not storage.local
-    pace = Pace(2.0 if remote else 0.5, options.checkpoint_seconds, options.limit_seconds)
     run_worker(
-        storage, options.worker, idle_seconds=options.idle_seconds, pace=pace, poll_seconds=1.0 if remote else 0.1
+        storage,
+        options.worker,
+        idle_seconds=options.idle_seconds,
+        checkpoint_seconds=options.checkpoint_seconds,
+        limit_seconds=options.limit_seconds,
+        poll_seconds=0.05 if storage.local else 1.0,
+        threads=max(1, options.threads),
     )
     return 0
 

@@ -105,7 +105,8 @@ class Finetuner:
     def run(self, steps: int | None = None, on_point: Callable[[CurvePoint], None] | None = None) -> None:
         """Train on to step `steps` (default: the end), evaluating on the way."""
         end = self.config.steps if steps is None else min(steps, self.config.steps)
-        every = self.config.evaluate_every or max(1, self.config.steps // 10)
+        num_test = len(self.test_split) if self.test_indices is None else len(self.test_indices)
+        every = self.config.evaluation_period(num_test)
         while self.step < end:
             self._losses.append(self._train_step())
             self.step += 1

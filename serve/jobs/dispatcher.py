@@ -9,16 +9,16 @@ by kill -9, is made good by the next one: the same code is dispatcher, reconcile
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 
-from rayctsl.jobs.job import CANCEL, PROGRESS, RESULT, SPEC, attempt_folder, read_json
+from rayctsl.jobs.contracts import Failure, Outcome, Result, StepProgress
+from rayctsl.jobs.files import CANCEL, PROGRESS, RESULT, SPEC, attempt_folder, job_folder, read_document
 from rayctsl.storage import Storage
 from serve.jobs.leader import Leadership
 from serve.jobs.pool import WorkerPool
-from serve.jobs.store import Job, JobStore
-from serve.metrics import Metrics
+from serve.jobs.store import JobRow, JobStore
+from serve.metrics import ServiceMetrics
 from serve.problems import log
 from serve.settings import Settings
 
@@ -35,12 +35,11 @@ class Dispatcher:
         store: JobStore,
         pool: WorkerPool,
         storage: Storage,
-        metrics: Metrics,
+        metrics: ServiceMetrics,
         leadership: Leadership,
     ):
         self.settings, self.store, self.pool, self.storage, self.metrics = settings, store, pool, storage, metrics
         self.leadership = leadership
-        self.last_turn = 0.0  # when a turn last went through, on the monotonic clock
         self.before_turn: Callable[[], None] | None = None  # starts a cluster of our own when it is gone
         self._told: dict[str, int] = {}  # attempts whose worker has been told by this process
 
@@ -57,7 +56,6 @@ class Dispatcher:
                     self._told.clear()
                     await self.pool.look()
                 await asyncio.to_thread(self._show)
-                self.last_turn = time.monotonic()
             except Exception:
                 log.exception("a turn of the dispatcher failed; the next one tries again")
             await asyncio.sleep(TURN_SECONDS)
@@ -72,7 +70,7 @@ class Dispatcher:
                 await asyncio.to_thread(self._release, job)
             else:
                 await asyncio.to_thread(self._tell, job)
-        await self.pool.bury()
+        await self.pool.clear_dead()
         active = await asyncio.to_thread(self.store.active)
         await asyncio.to_thread(self._assign, active)
         waiting = await asyncio.to_thread(self.store.queued, self.settings.max_running)
@@ -81,27 +79,29 @@ class Dispatcher:
 
     def _show(self) -> None:
         self.metrics.ray_up.set(self.pool.up)
+        self.metrics.dispatcher_up.set(self.leadership.leads)
+        self.metrics.queue_limit.set(self.settings.max_queued)
         self.metrics.show_jobs(self.store.counts())
 
-    def _folder(self, job: Job) -> Storage:
-        return self.storage.inside(f"jobs/{job.id}")
+    def _folder(self, job: JobRow) -> Storage:
+        return self.storage.inside(job_folder(job.id))
 
-    def _collect(self, job: Job) -> bool:
+    def _collect(self, job: JobRow) -> bool:
         """Take over what the job's own files say; True when it has ended."""
         here = self._folder(job).inside(attempt_folder(job.attempt))
-        outcome = read_json(here, RESULT)
+        outcome = read_document(here, RESULT, Outcome)
         if outcome is not None:
-            return self._end(job, outcome["status"], outcome.get("result"), outcome.get("error"))
-        progress = read_json(here, PROGRESS)
-        if progress is not None and (job.status == "starting" or progress["step"] != job.step):
+            return self._end(job, outcome.status, outcome.result, outcome.error)
+        progress = read_document(here, PROGRESS, StepProgress)
+        if progress is not None and (job.status == "starting" or progress.step != job.step):
             status = "running" if job.status == "starting" else job.status
             started = job.started_at or round(time.time(), 3)
-            self.store.change(job, status=status, step=progress["step"], started_at=started)
+            self.store.change(job, status=status, step=progress.step, started_at=started)
         return False
 
-    def _end(self, job: Job, status: str, result: dict | None = None, error: dict | None = None) -> bool:
+    def _end(self, job: JobRow, status: str, result: Result | None = None, error: Failure | None = None) -> bool:
         now = round(time.time(), 3)
-        step = job.spec["config"]["steps"] if status == "succeeded" else job.step
+        step = job.spec.config.steps if status == "succeeded" else job.step
         started = job.started_at or (now if job.status != "queued" else None)
         if not self.store.change(
             job, status=status, result=result, error=error, finished_at=now, started_at=started, step=step
@@ -111,13 +111,13 @@ class Dispatcher:
         self.metrics.job_seconds.labels(status).observe(now - (started or now))
         return True
 
-    def _is_lost(self, job: Job) -> bool:
+    def _is_lost(self, job: JobRow) -> bool:
         if job.worker in self.pool.dead or not self.pool.knows(job.worker):
             return True
         # With the cluster gone nobody will ever say that a silent worker has ended; a cancel need not wait for it.
         return job.status == "cancelling" and not self.pool.up and self.pool.is_silent(job.worker, GIVE_UP_SECONDS)
 
-    def _release(self, job: Job) -> None:
+    def _release(self, job: JobRow) -> None:
         """The worker has died: the job waits again, and goes on from its last checkpoint."""
         if self._collect(job):  # it may have ended just before its worker did
             return
@@ -129,11 +129,11 @@ class Dispatcher:
             self._end(job, "cancelled")
         elif lost >= self.settings.max_attempts:
             message = f"its worker died in {lost} attempts; the cluster's log of the worker says why"
-            self._end(job, "failed", error={"code": "worker_lost", "message": message})
+            self._end(job, "failed", error=Failure(code="worker_lost", message=message))
         elif not job.ended:
             self.store.change(job, status="queued", worker=None, lost_attempts=lost)
 
-    def _assign(self, active: list[Job]) -> None:
+    def _assign(self, active: list[JobRow]) -> None:
         busy = {job.worker for job in active}
         free = [name for name in self.pool.alive if name not in busy and name not in self.pool.dead]
         room = self.settings.max_running - len(active)
@@ -141,14 +141,14 @@ class Dispatcher:
             if self.store.change(job, status="starting", worker=worker, attempt=job.attempt + 1):
                 self._tell(self.store.get(job.id) or job)
 
-    def _tell(self, job: Job) -> None:
+    def _tell(self, job: JobRow) -> None:
         """Write what the worker needs, if this process has not done so: the one before may have died in between."""
         if job.ended or job.worker is None:
             return
         folder = self._folder(job)
         if self._told.get(job.id) != job.attempt:
             if not folder.exists(SPEC):
-                folder.write(SPEC, json.dumps(job.spec, indent=1).encode())
+                folder.write(SPEC, job.spec.to_bytes())
             self.pool.assign(job.worker, job.id, job.attempt)
             self._told[job.id] = job.attempt
         if job.status == "cancelling" and not folder.exists(CANCEL):

@@ -7,16 +7,14 @@ worker counts as dead when its counter stands still and Ray says that it has end
 from __future__ import annotations
 
 import asyncio
-import json
 import shlex
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import urlsplit
 
-from rayctsl.jobs.job import read_json
-from rayctsl.jobs.worker import ALIVE, ASSIGNMENT, BEAT_SECONDS
+from rayctsl.jobs.contracts import Assignment, Heartbeat
+from rayctsl.jobs.files import ALIVE, ASSIGNMENT, BEAT_SECONDS, read_document, worker_folder
 from rayctsl.registry import storage_root
 from rayctsl.storage import Storage
 from serve.jobs.store import JobStore, Slot
@@ -32,7 +30,7 @@ KEPT_GENERATIONS = 3
 
 
 @dataclass(frozen=True)
-class Sign:
+class Pulse:
     """A worker's counter as last seen, since when, on this process's clock, and whether it was seen to move."""
 
     count: int
@@ -53,7 +51,7 @@ class WorkerPool:
         self.alive: list[str] = []  # show their counter
         self.dead: set[str] = set()  # ended, their jobs to be released
         self.up = False
-        self._signs: dict[str, Sign] = {}
+        self._pulses: dict[str, Pulse] = {}
         self._slots: list[Slot] = []
         self._submissions: set[asyncio.Task[None]] = set()
         self._failures, self._not_before, self._asked = 0, 0.0, 0.0
@@ -63,7 +61,7 @@ class WorkerPool:
         self._slots = await asyncio.to_thread(self.store.slots)
         names = [slot.worker for slot in self._slots if slot.worker]
         await asyncio.to_thread(self._look_at, names)
-        self.alive = [name for name in names if name in self._signs and self._signs[name].is_beating]
+        self.alive = [name for name in names if name in self._pulses and self._pulses[name].is_beating]
         self.dead = set()
         if self.alive:
             self._failures = 0
@@ -80,11 +78,11 @@ class WorkerPool:
         except RayUnreachableError:
             self.up = False
 
-    async def bury(self) -> None:
+    async def clear_dead(self) -> None:
         """Free the slots of dead workers, whose jobs must have been released before."""
         for slot in self._slots:
             if slot.worker in self.dead:
-                if slot.worker not in self._signs:
+                if slot.worker not in self._pulses:
                     self._wait_longer()  # it never lived: something is wrong with the cluster or the environment
                 await asyncio.to_thread(self.store.set_worker, slot, slot.generation, None)
                 await asyncio.to_thread(self._forget, slot)
@@ -108,7 +106,7 @@ class WorkerPool:
 
     def assign(self, worker: str, job_id: str, attempt: int) -> None:
         """Tell a worker what to do next; saying it twice does no harm."""
-        self._write_assignment(worker, {"job": job_id, "attempt": attempt})
+        self._write_assignment(worker, Assignment(job=job_id, attempt=attempt))
 
     async def close(self) -> None:
         for task in self._submissions:
@@ -120,31 +118,31 @@ class WorkerPool:
         busy = {job.worker for job in self.store.active()}
         for name in self.alive:
             if name not in busy:
-                self._write_assignment(name, {"job": None})
+                self._write_assignment(name, Assignment(job=None))
 
-    def _write_assignment(self, worker: str, assignment: dict[str, Any]) -> None:
-        self.storage.write(f"workers/{worker}/{ASSIGNMENT}", json.dumps(assignment).encode())
+    def _write_assignment(self, worker: str, assignment: Assignment) -> None:
+        self.storage.write(f"{worker_folder(worker)}/{ASSIGNMENT}", assignment.to_bytes())
 
     def knows(self, worker: str | None) -> bool:
         return any(slot.worker == worker for slot in self._slots)
 
     def is_silent(self, worker: str | None, seconds: float) -> bool:
-        sign = self._signs.get(worker or "")
-        return sign is None or time.monotonic() - sign.since > seconds
+        pulse = self._pulses.get(worker or "")
+        return pulse is None or time.monotonic() - pulse.since > seconds
 
     def _look_at(self, names: list[str]) -> None:
         for name in names:
-            alive = read_json(self.storage, f"workers/{name}/{ALIVE}")
-            if alive is not None and name not in self._signs:
-                self._signs[name] = Sign(alive["count"])
-            elif alive is not None and alive["count"] != self._signs[name].count:
-                self._signs[name] = Sign(alive["count"], moves=True)
+            alive = read_document(self.storage, f"{worker_folder(name)}/{ALIVE}", Heartbeat)
+            if alive is not None and name not in self._pulses:
+                self._pulses[name] = Pulse(alive.count)
+            elif alive is not None and alive.count != self._pulses[name].count:
+                self._pulses[name] = Pulse(alive.count, moves=True)
 
     async def _has_ended(self, name: str) -> bool:
         status = await self.ray.status(name)
         if status is None or status in ENDED:
             return True
-        if name in self._signs and self.is_silent(name, HUNG_SECONDS):
+        if name in self._pulses and self.is_silent(name, HUNG_SECONDS):
             log.warning("worker %s has been silent for %.0f s: stopping it", name, HUNG_SECONDS)
             await self.ray.stop(name)
         return False
@@ -178,9 +176,9 @@ class WorkerPool:
     def _forget(self, slot: Slot) -> None:
         """Send the worker away, should it come to life after all, and remove what older ones have left."""
         assert slot.worker is not None
-        self._signs.pop(slot.worker, None)
-        self._write_assignment(slot.worker, {"job": None})
-        old = f"workers/{self._name(slot.slot, slot.generation - KEPT_GENERATIONS)}"
+        self._pulses.pop(slot.worker, None)
+        self._write_assignment(slot.worker, Assignment(job=None))
+        old = worker_folder(self._name(slot.slot, slot.generation - KEPT_GENERATIONS))
         if self.storage.exists(old):
             self.storage.delete_folder(old)
 

@@ -7,19 +7,24 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict, Unpack
 
-from sqlalchemy import Connection, Engine, func, insert, select, update
+from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
+from rayctsl.contract import JsonObject
+from rayctsl.jobs.contracts import Failure, JobSpec, Result, Status, read_spec
 from serve.jobs.tables import GATE, JOBS, SLOTS
 
 ACTIVE = ("starting", "running", "cancelling")
 TERMINAL = ("succeeded", "failed", "cancelled")
-STATUSES = ("queued", *ACTIVE, *TERMINAL)
 
 
 class QueueFullError(Exception):
     """As many jobs wait as may."""
+
+
+class ShareFullError(Exception):
+    """As many jobs of one key wait as may."""
 
 
 class KeyReusedError(Exception):
@@ -27,14 +32,15 @@ class KeyReusedError(Exception):
 
 
 @dataclass(frozen=True)
-class Job:
+class JobRow:
     """One row of the store."""
 
     number: int
     id: str
-    status: str
-    request: dict[str, Any]
-    spec: dict[str, Any]
+    status: Status
+    label: str
+    owner: str | None  # the name of the API key that asked for it
+    spec: JobSpec
     created_at: float
     started_at: float | None
     finished_at: float | None
@@ -42,12 +48,37 @@ class Job:
     lost_attempts: int
     worker: str | None
     step: int
-    result: dict[str, Any] | None
-    error: dict[str, Any] | None
+    result: Result | None
+    error: Failure | None
 
     @property
     def ended(self) -> bool:
         return self.status in TERMINAL
+
+
+class JobChange(TypedDict, total=False):
+    """Columns that change while a job lives."""
+
+    status: str
+    started_at: float | None
+    finished_at: float | None
+    attempt: int
+    lost_attempts: int
+    worker: str | None
+    step: int
+    result: Result | None
+    error: Failure | None
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """A job that is asked for."""
+
+    request: Mapping[str, object]
+    spec: JobSpec
+    fingerprint: str
+    key: str | None = None  # the client's Idempotency-Key
+    owner: str | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +90,8 @@ class Slot:
     worker: str | None
 
 
-FIELDS = [JOBS.c[name] for name in Job.__dataclass_fields__]
+NAMES = [name for name in JobRow.__dataclass_fields__ if name != "label"]
+FIELDS = [JOBS.c.request, *(JOBS.c[name] for name in NAMES)]
 
 
 class JobStore:
@@ -71,57 +103,47 @@ class JobStore:
     def close(self) -> None:
         self._engine.dispose()
 
-    def create(
-        self,
-        request: Mapping[str, Any],
-        spec: Mapping[str, Any],
-        *,
-        fingerprint: str,
-        key: str | None,
-        max_queued: int,
-    ) -> tuple[Job, bool]:
-        """Accept a job, or find the one that the same key made; the bool says that it is new."""
+    def create(self, new: NewJob, *, max_queued: int, max_share: int | None = None) -> tuple[JobRow, bool]:
+        """Accept a job, or find the one that the same key made; the bool says that it is new.
+
+        Args:
+            max_share: how many jobs of one owner may wait.
+        """
         with self._writing() as connection:
             connection.execute(select(GATE.c.id).with_for_update())
-            if key is not None:
-                query = select(*FIELDS, JOBS.c.fingerprint).where(JOBS.c.idempotency_key == key)
-                if earlier := connection.execute(query).first():
-                    if earlier.fingerprint != fingerprint:
-                        raise KeyReusedError
-                    return _job(earlier), False
-            waiting = connection.execute(select(func.count()).where(JOBS.c.status == "queued")).scalar_one()
-            if waiting >= max_queued:
+            if (earlier := _find_key(connection, new.fingerprint, new.key, new.owner)) is not None:
+                return earlier, False
+            queued = select(func.count()).where(JOBS.c.status == "queued")
+            own = queued.where(JOBS.c.owner == new.owner)
+            if max_share is not None and connection.execute(own).scalar_one() >= max_share:
+                raise ShareFullError
+            if connection.execute(queued).scalar_one() >= max_queued:
                 raise QueueFullError
             values = {
                 "id": f"ft-{secrets.token_hex(8)}",
                 "status": "queued",
-                "request": dict(request),
-                "spec": dict(spec),
-                "fingerprint": fingerprint,
-                "idempotency_key": key,
+                "request": dict(new.request),
+                "spec": new.spec.to_json(),
+                "fingerprint": new.fingerprint,
+                "idempotency_key": _scoped(new.key, new.owner),
+                "owner": new.owner,
                 "created_at": round(time.time(), 3),
             }
             connection.execute(insert(JOBS).values(values))
             query = select(*FIELDS).where(JOBS.c.id == values["id"])
             return _job(connection.execute(query).one()), True
 
-    def find_key(self, key: str, fingerprint: str) -> Job | None:
-        """The job that this key made."""
+    def find_key(self, fingerprint: str, key: str | None, owner: str | None = None) -> JobRow | None:
+        """The job that the same key made."""
         with self._engine.connect() as connection:
-            query = select(*FIELDS, JOBS.c.fingerprint).where(JOBS.c.idempotency_key == key)
-            row = connection.execute(query).first()
-        if row is None:
-            return None
-        if row.fingerprint != fingerprint:
-            raise KeyReusedError
-        return _job(row)
+            return _find_key(connection, fingerprint, key, owner)
 
-    def get(self, job_id: str) -> Job | None:
+    def get(self, job_id: str) -> JobRow | None:
         with self._engine.connect() as connection:
             row = connection.execute(select(*FIELDS).where(JOBS.c.id == job_id)).first()
             return _job(row) if row else None
 
-    def page(self, limit: int, after: Job | None = None, status: str | None = None) -> list[Job]:
+    def page(self, limit: int, after: JobRow | None = None, status: str | None = None) -> list[JobRow]:
         """The newest jobs first, from the one after `after` on."""
         query = select(*FIELDS).order_by(JOBS.c.number.desc()).limit(limit)
         if after is not None:
@@ -131,13 +153,13 @@ class JobStore:
         with self._engine.connect() as connection:
             return [_job(row) for row in connection.execute(query)]
 
-    def queued(self, limit: int) -> list[Job]:
+    def queued(self, limit: int) -> list[JobRow]:
         """The jobs to run next."""
         query = select(*FIELDS).where(JOBS.c.status == "queued").order_by(JOBS.c.number).limit(limit)
         with self._engine.connect() as connection:
             return [_job(row) for row in connection.execute(query)]
 
-    def active(self) -> list[Job]:
+    def active(self) -> list[JobRow]:
         """The jobs that a worker has."""
         query = select(*FIELDS).where(JOBS.c.status.in_(ACTIVE)).order_by(JOBS.c.number)
         with self._engine.connect() as connection:
@@ -148,11 +170,15 @@ class JobStore:
             rows = connection.execute(select(JOBS.c.status, func.count()).group_by(JOBS.c.status))
             return {str(row[0]): int(row[1]) for row in rows}
 
-    def change(self, job: Job, **values: Any) -> bool:
+    def change(self, job: JobRow, **values: Unpack[JobChange]) -> bool:
         """Change a job if nobody has given it another status or attempt since it was read."""
         condition = (JOBS.c.id == job.id) & (JOBS.c.status == job.status) & (JOBS.c.attempt == job.attempt)
+        columns: JsonObject = dict(values)
+        for name in ("result", "error"):
+            if columns.get(name) is not None:
+                columns[name] = columns[name].model_dump(mode="json")
         with self._writing() as connection:
-            return connection.execute(update(JOBS).where(condition).values(**values)).rowcount == 1
+            return connection.execute(update(JOBS).where(condition).values(**columns)).rowcount == 1
 
     def slots(self) -> list[Slot]:
         with self._engine.connect() as connection:
@@ -180,5 +206,26 @@ class JobStore:
             yield connection
 
 
-def _job(row: Any) -> Job:
-    return Job(**{name: getattr(row, name) for name in Job.__dataclass_fields__})
+def _scoped(key: str | None, owner: str | None) -> str | None:
+    """Two callers may choose the same Idempotency-Key without knowing of each other."""
+    return f"{owner}:{key}" if key is not None and owner is not None else key
+
+
+def _find_key(connection: Connection, fingerprint: str, key: str | None, owner: str | None) -> JobRow | None:
+    if key is None:
+        return None
+    query = select(*FIELDS, JOBS.c.fingerprint).where(JOBS.c.idempotency_key == _scoped(key, owner))
+    row = connection.execute(query).first()
+    if row is None:
+        return None
+    if row.fingerprint != fingerprint:
+        raise KeyReusedError
+    return _job(row)
+
+
+def _job(row: Row) -> JobRow:
+    values = {name: getattr(row, name) for name in NAMES}
+    values["spec"] = read_spec(row.spec)
+    values["result"] = Result.model_validate(row.result) if row.result is not None else None
+    values["error"] = Failure.model_validate(row.error) if row.error is not None else None
+    return JobRow(label=str(row.request.get("label", "")), **values)

@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from sqlite3 import Connection as SqliteConnection
 
-from sqlalchemy import JSON, Column, Engine, Float, Integer, MetaData, String, Table, create_engine, event, insert, text
+from sqlalchemy import (
+    JSON,
+    Column,
+    Connection,
+    Engine,
+    Float,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    text,
+)
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
 
@@ -32,6 +47,7 @@ JOBS = Table(
     Column("step", Integer, nullable=False, default=0),
     Column("result", JSON),
     Column("error", JSON),
+    Column("owner", String(64), index=True),  # since version 2
 )
 
 SLOTS = Table(
@@ -62,6 +78,7 @@ def open_database(url: str) -> Engine:
             if parsed.get_backend_name() == "postgresql":  # several services may start at the same moment
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({SETUP_LOCK})"))
             METADATA.create_all(connection)
+            _add_missing_columns(connection)
             if connection.execute(GATE.select()).first() is None:
                 connection.execute(insert(GATE).values(id=1))
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
@@ -72,15 +89,26 @@ def open_database(url: str) -> Engine:
     return engine
 
 
+def _add_missing_columns(connection: Connection) -> None:
+    """Bring a database that an earlier release made up to date; new columns may all be empty."""
+    there = inspect(connection)
+    for table in METADATA.sorted_tables:
+        known = {column["name"] for column in there.get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in known:
+                kind = column.type.compile(connection.dialect)
+                connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}"))
+
+
 def _tune_sqlite(engine: Engine) -> None:
     @event.listens_for(engine, "connect")
-    def on_connect(connection: Any, record: Any) -> None:
+    def on_connect(connection: SqliteConnection, record: object) -> None:
         connection.isolation_level = None  # transactions begin below, where we say
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=15000"):
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")
-    def on_begin(connection: Any) -> None:
+    def on_begin(connection: Connection) -> None:
         # A transaction that reads before it writes must hold the lock from the start, or it may fail half way.
         writes = connection.get_execution_options().get("writes", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

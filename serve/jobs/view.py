@@ -2,55 +2,70 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from rayctsl.jobs.job import read_events
+from rayctsl.contract import JsonObject
+from rayctsl.jobs.contracts import JobEvent, PointReached
+from rayctsl.jobs.files import job_folder, read_events
 from rayctsl.storage import Storage
-from serve.jobs.store import Job
-
-SHOWN_CONFIG = (
-    *("steps", "optimizer", "alpha", "momentum", "weight_decay", "decay_at", "decay"),
-    *("batch_size", "train_size", "crop_padding", "flip", "evaluate_every"),
-)
+from serve.jobs.store import JobRow
+from serve.problems import log
+from serve.schemas import Curves, Job, JobPoint, JobProgress, JobResult, JobWeights, UsedInitialization
 
 
-def show_job(job: Job, storage: Storage | None = None) -> dict[str, Any]:
-    """The job's document; with a storage, its curves too."""
-    spec, steps = job.spec, job.spec["config"]["steps"]
-    shown: dict[str, Any] = {
-        "object": "finetune",
-        "id": job.id,
-        "status": job.status,
-        "label": job.request["label"],
-        "dataset": spec["dataset"],
-        "initialization": {key: spec["initialization"][key] for key in ("id", "sha256")},
-        "seed": spec["seed"],
-        "compare_with_scratch": spec["compare_with_scratch"],
-        "config": {key: spec["config"][key] for key in SHOWN_CONFIG},
-        "created_at": job.created_at,
-        "started_at": job.started_at,
-        "finished_at": job.finished_at,
-        "attempt": job.attempt,
-        "progress": {"step": job.step, "steps": steps, "fraction": round(job.step / steps, 4)},
-        "result": None,
-        "error": job.error,
-    }
-    if job.result is not None:
-        weights = {**job.result["weights"], "url": f"/finetune/{job.id}/weights"}
-        shown["result"] = {**job.result, "weights": weights}
-    if storage is not None:
-        shown["metrics"] = curves(job, job_events(job, storage))
-    return shown
+def show_job(job: JobRow, storage: Storage | None = None, *, prefix: str = "", predicted: float | None = None) -> Job:
+    """The job's document; with a storage, its curves too.
+
+    Args:
+        prefix: what the caller's paths begin with, `/v1` or nothing.
+    """
+    spec, steps = job.spec, job.spec.config.steps
+    return Job(
+        id=job.id,
+        status=job.status,
+        label=job.label,
+        dataset=spec.dataset,
+        initialization=UsedInitialization(id=spec.initialization.id, sha256=spec.initialization.sha256),
+        seed=spec.seed,
+        compare_with_scratch=spec.compare_with_scratch,
+        config=spec.config,
+        created_at=job.created_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+        predicted_seconds=predicted,
+        attempt=job.attempt,
+        progress=JobProgress(step=job.step, steps=steps, fraction=round(job.step / steps, 4)),
+        metrics=_curves(job, job_events(job, storage)) if storage is not None else None,
+        result=_result(job, prefix),
+        error=job.error,
+    )
 
 
-def job_events(job: Job, storage: Storage) -> list[dict[str, Any]]:
-    return read_events(storage.inside(f"jobs/{job.id}"), job.attempt) if job.attempt else []
+def dump_job(job: Job) -> JsonObject:
+    """The document as JSON; a job in a list has no curves."""
+    return job.model_dump(mode="json", exclude={"metrics"} if job.metrics is None else None)
 
 
-def curves(job: Job, events: list[dict[str, Any]]) -> dict[str, Any]:
-    runs: dict[str, Any] = {"initialization": []}
-    runs["scratch"] = [] if job.spec["compare_with_scratch"] else None
+def job_events(job: JobRow, storage: Storage) -> list[JobEvent]:
+    if not job.attempt:
+        return []
+    try:
+        return read_events(storage.inside(job_folder(job.id)), job.attempt)
+    except ValueError as error:
+        log.warning("job %s: %s", job.id, error)
+        return []
+
+
+def _curves(job: JobRow, events: list[JobEvent]) -> Curves:
+    runs: dict[str, list[JobPoint]] = {"initialization": [], "scratch": []}
     for event in events:
-        if event["type"] == "point":
-            runs[event["run"]].append({key: event[key] for key in ("step", "loss", "accuracy")})
-    return runs
+        if isinstance(event, PointReached):
+            runs[event.run].append(JobPoint(step=event.step, loss=event.loss, accuracy=event.accuracy))
+    scratch = runs["scratch"] if job.spec.compare_with_scratch else None
+    return Curves(initialization=runs["initialization"], scratch=scratch)
+
+
+def _result(job: JobRow, prefix: str) -> JobResult | None:
+    if job.result is None:
+        return None
+    weights = job.result.weights
+    shown = JobWeights(sha256=weights.sha256, size=weights.size, url=f"{prefix}/finetune/{job.id}/weights")
+    return JobResult(**{**dict(job.result), "weights": shown})

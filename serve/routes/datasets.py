@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends
 
@@ -13,7 +13,7 @@ from serve.service import Service, service_of
 router = APIRouter(tags=["datasets"])
 
 
-@router.get("/datasets", responses=documented(), response_model=DatasetList)
-def list_datasets(service: Annotated[Service, Depends(service_of)]) -> dict[str, Any]:
+@router.get("/datasets", responses=documented())
+def list_datasets(service: Annotated[Service, Depends(service_of)]) -> DatasetList:
     """All that are known; `prepared` ones can be used now."""
-    return {"data": list(service.datasets.all().values())}
+    return DatasetList(data=list(service.datasets.all().values()))

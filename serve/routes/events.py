@@ -10,22 +10,23 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header
+from fastapi import APIRouter, Depends, Header, Request
 from starlette.responses import Response, StreamingResponse
 
-from serve.jobs.store import Job
-from serve.jobs.view import job_events, show_job
-from serve.problems import Problem, documented
-from serve.routes.finetune import JobId, require_job
+from rayctsl.contract import JsonObject
+from serve.jobs.store import JobRow
+from serve.jobs.view import dump_job, job_events, show_job
+from serve.problems import HttpProblem, Responses, documented
+from serve.routes.finetune import JobId, prefix_of, require_job
 from serve.service import Service, service_of
 
 router = APIRouter(tags=["finetune"])
 POLL_SECONDS = 0.3
 KEEP_ALIVE_SECONDS = 15.0
 
-RESPONSES: dict[int | str, dict[str, Any]] = {
+RESPONSES: Responses = {
     200: {"description": "The stream", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
     204: {"description": "The job has ended and the client has seen everything"},
     **documented(404, 422, 429),
@@ -35,6 +36,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 @router.get("/finetune/{id}/events", operation_id="job_events", response_class=Response, responses=RESPONSES)
 async def stream_events(
     service: Annotated[Service, Depends(service_of)],
+    request: Request,
     id: JobId,
     last_event_id: Annotated[str | None, Header(pattern="^[0-9]{1,9}$")] = None,
 ) -> Response:
@@ -44,23 +46,25 @@ async def stream_events(
     if job.ended and seen > len(await asyncio.to_thread(job_events, job, service.storage)):
         return Response(status_code=204)  # tells a browser not to come again
     if service.streams >= service.settings.max_streams:
-        raise Problem(429, "Too many event streams are open; ask for the job itself.", headers={"retry-after": "15"})
+        raise HttpProblem(
+            429, "Too many event streams are open; ask for the job itself.", headers={"retry-after": "15"}
+        )
     headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-    return StreamingResponse(_counted(service, job, seen), 200, headers, "text/event-stream")
+    return StreamingResponse(_counted(service, job, seen, prefix_of(request)), 200, headers, "text/event-stream")
 
 
-async def _counted(service: Service, job: Job, seen: int) -> AsyncIterator[bytes]:
+async def _counted(service: Service, job: JobRow, seen: int, prefix: str) -> AsyncIterator[bytes]:
     service.streams += 1
     service.metrics.streams.inc()
     try:
-        async for block in _stream(service, job, seen):
+        async for block in _stream(service, job, seen, prefix):
             yield block
     finally:
         service.streams -= 1
         service.metrics.streams.dec()
 
 
-async def _stream(service: Service, job: Job, seen: int) -> AsyncIterator[bytes]:
+async def _stream(service: Service, job: JobRow, seen: int, prefix: str) -> AsyncIterator[bytes]:
     yield b"retry: 2000\n\n"
     shown, last_sent = None, time.monotonic()
     while not service.closing.is_set():
@@ -68,16 +72,16 @@ async def _stream(service: Service, job: Job, seen: int) -> AsyncIterator[bytes]
         job = await asyncio.to_thread(require_job, service, job.id)
         events = await asyncio.to_thread(job_events, job, service.storage)
         for event in events[seen:]:
-            yield _block(event["type"], event, event["id"])
+            yield _block(event.type, event.to_json(), event.id)
         news = len(events) > seen
         seen = max(seen, len(events))
-        status = {"status": job.status, "step": job.step, "steps": job.spec["config"]["steps"], "attempt": job.attempt}
+        status = {"status": job.status, "step": job.step, "steps": job.spec.config.steps, "attempt": job.attempt}
         if status != shown:
             yield _block("status", status)
             shown, news = status, True
         if job.ended:
-            document = await asyncio.to_thread(show_job, job, service.storage)
-            yield _block("end", document, len(events) + 1)
+            document = await asyncio.to_thread(show_job, job, service.storage, prefix=prefix)
+            yield _block("end", dump_job(document), len(events) + 1)
             return
         if news:
             last_sent = time.monotonic()
@@ -87,6 +91,6 @@ async def _stream(service: Service, job: Job, seen: int) -> AsyncIterator[bytes]
         await asyncio.sleep(POLL_SECONDS)
 
 
-def _block(kind: str, data: dict[str, Any], number: int | None = None) -> bytes:
+def _block(kind: str, data: JsonObject, number: int | None = None) -> bytes:
     identity = f"id: {number}\n" if number is not None else ""
     return f"event: {kind}\n{identity}data: {json.dumps(data)}\n\n".encode()

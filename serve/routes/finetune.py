@@ -6,22 +6,21 @@ import hashlib
 import json
 import time
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from starlette.responses import JSONResponse, Response
 
-from rayctsl.config import FinetuneConfig
 from rayctsl.data.library import data_root
-from rayctsl.jobs.job import MODEL, attempt_folder
+from rayctsl.jobs.contracts import JobSpec, Source, Status
+from rayctsl.jobs.files import MODEL, attempt_folder, job_folder
 from rayctsl.storage import Storage
 from serve.files import FileAnswer
-from serve.jobs.store import Job, KeyReusedError, QueueFullError
-from serve.jobs.view import show_job
-from serve.problems import Problem, documented
+from serve.jobs.store import JobChange, JobRow, KeyReusedError, NewJob, QueueFullError
+from serve.jobs.view import dump_job, show_job
+from serve.problems import HttpProblem, documented
 from serve.routes.initializations import WEIGHTS_RESPONSES, Fresh, find
-from serve.schemas import JOB_ID, FinetuneRequest, JobList, Status
-from serve.schemas import Job as JobDocument
+from serve.schemas import JOB_ID, FinetuneRequest, Job, JobList
 from serve.service import Service, service_of
 
 router = APIRouter(tags=["finetune"])
@@ -49,13 +48,18 @@ async def require_json(request: Request) -> None:
     """Other types are what a foreign page's form could send without asking."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise Problem(415, "The body must be JSON: Content-Type: application/json.")
+        raise HttpProblem(415, "The body must be JSON: Content-Type: application/json.")
 
 
-def require_job(service: Service, identifier: str) -> Job:
+def prefix_of(request: Request) -> str:
+    """Who came by /v1 is answered with paths under /v1."""
+    return "/v1" if request.url.path.startswith("/v1/") else ""
+
+
+def require_job(service: Service, identifier: str) -> JobRow:
     job = service.store.get(identifier)
     if job is None:
-        raise Problem(404, f"There is no job '{identifier}'.", "unknown-job")
+        raise HttpProblem(404, f"There is no job '{identifier}'.", "unknown-job")
     return job
 
 
@@ -64,7 +68,7 @@ def require_job(service: Service, identifier: str) -> Job:
     status_code=202,
     operation_id="create_job",
     responses={202: {"links": JOB_LINKS}, **documented(404, 409, 413, 415, 422, 429)},
-    response_model=JobDocument,
+    response_model=Job,
     dependencies=[Depends(require_json)],
 )
 def create_job(service: Fresh, request: Request, body: FinetuneRequest, idempotency_key: Key = None) -> Response:
@@ -73,60 +77,52 @@ def create_job(service: Fresh, request: Request, body: FinetuneRequest, idempote
     fingerprint = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
     try:
         # Before anything else: what was accepted once stays accepted, even if its dataset has gone since.
-        job = service.store.find_key(idempotency_key, fingerprint) if idempotency_key else None
+        job = service.store.find_key(fingerprint, idempotency_key)
         new = job is None
         if job is None:
-            spec = build_spec(service, body)
-            job, new = service.store.create(
-                wanted,
-                spec,
-                fingerprint=fingerprint,
-                key=idempotency_key,
-                max_queued=service.settings.max_queued,
-            )
+            asked = NewJob(wanted, build_spec(service, body), fingerprint, idempotency_key)
+            job, new = service.store.create(asked, max_queued=service.settings.max_queued)
     except KeyReusedError:
-        raise Problem(409, "This Idempotency-Key came before with another request.", "idempotency-key-reused") from None
+        raise HttpProblem(
+            409, "This Idempotency-Key came before with another request.", "idempotency-key-reused"
+        ) from None
     except QueueFullError:
         headers = {"retry-after": str(RETRY_SECONDS)}
         detail = f"{service.settings.max_queued} jobs are waiting already; try again later."
-        raise Problem(429, detail, "queue-full", headers) from None
-    prefix = "/v1" if request.url.path.startswith("/v1/") else ""
+        raise HttpProblem(429, detail, "queue-full", headers) from None
+    prefix = prefix_of(request)
     headers = {"location": f"{prefix}/finetune/{job.id}"}
     if not new:
         headers["idempotent-replay"] = "true"
-    return JSONResponse(show_job(job), 202, headers)
+    return JSONResponse(dump_job(show_job(job, prefix=prefix)), 202, headers)
 
 
-def build_spec(service: Service, body: FinetuneRequest) -> dict[str, Any]:
+def build_spec(service: Service, body: FinetuneRequest) -> JobSpec:
     """Everything that the worker needs, names looked up; nothing of it is a path or address from the request."""
     if body.steps > service.settings.max_steps:
-        raise Problem(422, f"steps: at most {service.settings.max_steps} here")
-    service.datasets.require(body.dataset)
+        raise HttpProblem(422, f"steps: at most {service.settings.max_steps} here")
+    dataset = service.datasets.require(body.dataset)
     if body.initialization is not None:
         entry = find(service, body.initialization)
     elif service.index.newest_first:
         entry = service.index.newest_first[0]
     else:
-        raise Problem(409, "The storage holds no initialization yet: train one first.", "no-initialization")
-    fields = body.model_dump(include={"steps", "train_size", "alpha", "batch_size", "weight_decay"})
-    config = FinetuneConfig(**fields, evaluate_every=body.evaluation_period, seeds=1)
-    return {
-        "dataset": body.dataset,
-        "data_root": data_root(service.settings.data_root),
-        "initialization": {
-            "id": entry.id,
-            "sha256": entry.card.sha256,
-            "path": str(entry.initialization.storage),
-        },
-        "seed": body.seed,
-        "compare_with_scratch": body.compare_with_scratch,
-        "config": config.model_dump(mode="json"),
-    }
+        raise HttpProblem(409, "The storage holds no initialization yet: train one first.", "no-initialization")
+    source = Source(id=entry.id, sha256=entry.card.sha256, path=entry.initialization.path)
+    return JobSpec(
+        dataset=body.dataset,
+        data_root=data_root(service.settings.data_root),
+        initialization=source,
+        seed=body.seed,
+        compare_with_scratch=body.compare_with_scratch,
+        config=body.recipe(dataset.num_test),
+    )
 
 
 @router.get("/finetune", operation_id="list_jobs", responses=documented(404, 422), response_model=JobList)
 def list_jobs(
     service: Here,
+    request: Request,
     status: Annotated[Status | None, Query()] = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     after: Annotated[str | None, Query(pattern=JOB_ID, description="The last id of the page before")] = None,
@@ -134,14 +130,14 @@ def list_jobs(
     """A page of jobs, newest first."""
     last = require_job(service, after) if after is not None else None
     jobs = service.store.page(limit + 1, last, status)
-    data = [show_job(job) for job in jobs[:limit]]
+    data = [dump_job(show_job(job, prefix=prefix_of(request))) for job in jobs[:limit]]
     return JSONResponse({"object": "list", "data": data, "has_more": len(jobs) > limit})
 
 
-@router.get("/finetune/{id}", operation_id="get_job", responses=documented(404, 422), response_model=JobDocument)
-def get_job(service: Here, id: JobId) -> Response:
+@router.get("/finetune/{id}", operation_id="get_job", responses=documented(404, 422), response_model=Job)
+def get_job(service: Here, request: Request, id: JobId) -> Response:
     """The job: status, progress, curves so far, and its result."""
-    return JSONResponse(show_job(require_job(service, id), service.storage))
+    return JSONResponse(dump_job(show_job(require_job(service, id), service.storage, prefix=prefix_of(request))))
 
 
 @router.post(
@@ -149,31 +145,34 @@ def get_job(service: Here, id: JobId) -> Response:
     status_code=202,
     operation_id="cancel_job",
     responses=documented(404, 409, 422),
-    response_model=JobDocument,
+    response_model=Job,
 )
-def cancel_job(service: Here, id: JobId) -> Response:
+def cancel_job(service: Here, request: Request, id: JobId) -> Response:
     """Stop a job. One that waits is cancelled at once, one that runs as soon as its worker looks up."""
+    return JSONResponse(dump_job(show_job(cancel(service, id), prefix=prefix_of(request))), 202)
+
+
+def cancel(service: Service, identifier: str) -> JobRow:
     while True:
-        job = require_job(service, id)
+        job = require_job(service, identifier)
         if job.status in ("cancelled", "cancelling"):
-            return JSONResponse(show_job(job), 202)
+            return job
         if job.ended:
-            raise Problem(409, f"The job has {job.status} already.", "job-ended")
+            raise HttpProblem(409, f"The job has {job.status} already.", "job-ended")
+        values: JobChange = {"status": "cancelling"}
         if job.status == "queued":
-            values: dict[str, Any] = {"status": "cancelled", "finished_at": round(time.time(), 3)}
-        else:
-            values = {"status": "cancelling"}
+            values = {"status": "cancelled", "finished_at": round(time.time(), 3)}
         if service.store.change(job, **values):
-            return JSONResponse(show_job(require_job(service, id)), 202)
+            return require_job(service, identifier)
 
 
 def weights(service: Here, id: JobId) -> Response:
     """The fine-tuned model (safetensors), with class names and image statistics in its metadata."""
     job = require_job(service, id)
     if job.status != "succeeded" or job.result is None:
-        raise Problem(409, f"The job is {job.status}: it has no weights.", "no-weights")
+        raise HttpProblem(409, f"The job is {job.status}: it has no weights.", "no-weights")
     return FileAnswer(
-        model_file(service, job), job.result["weights"]["sha256"], f"{job.id}.safetensors", metrics=service.metrics
+        model_file(service, job), job.result.weights.sha256, f"{job.id}.safetensors", metrics=service.metrics
     )
 
 
@@ -186,14 +185,14 @@ router.get(
 router.head("/finetune/{id}/weights", include_in_schema=False)(weights)
 
 
-def model_file(service: Service, job: Job) -> FilePath:
+def model_file(service: Service, job: JobRow) -> FilePath:
     """A local path of a finished job's model."""
-    name = f"jobs/{job.id}/{attempt_folder(job.attempt)}/{MODEL}"
+    name = f"{job_folder(job.id)}/{attempt_folder(job.attempt)}/{MODEL}"
     path = FilePath(service.storage.root) / name
     if not service.storage.local:
         path = service.settings.folder / "cache" / job.id / MODEL
         if not path.exists():
             Storage(path.parent).write(MODEL, service.storage.read(name))
     if not path.is_file():
-        raise Problem(503, f"The weights of job {job.id} are missing from the storage.")
+        raise HttpProblem(503, f"The weights of job {job.id} are missing from the storage.")
     return path

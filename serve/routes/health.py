@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import Response
 
-from serve.problems import Problem, documented
+from serve.problems import HttpProblem, documented
 from serve.schemas import Health
 from serve.service import Service, service_of
 
@@ -29,9 +29,9 @@ async def ready(service: Here) -> Health:
     try:
         await asyncio.to_thread(service.store.counts)
     except SQLAlchemyError:
-        raise Problem(503, "The job store does not answer.") from None
+        raise HttpProblem(503, "The job store does not answer.") from None
     if not service.dispatches:
-        raise Problem(503, "The dispatcher does not run.")
+        raise HttpProblem(503, "The dispatcher does not run.")
     up = service.pool.up
     role: Literal["running", "standby"] = "running" if service.leadership.leads else "standby"
     return Health(status="ok" if up else "degraded", ray="up" if up else "down", dispatcher=role)

@@ -9,16 +9,18 @@ import asyncio
 import hashlib
 from datetime import UTC, datetime
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path
 from starlette.responses import JSONResponse, Response
 
 from rayctsl.card import CARD, PHI, README
+from rayctsl.contract import JsonObject
 from serve.files import FileAnswer
-from serve.index import Entry
-from serve.problems import Problem, documented
+from serve.index import IndexEntry
+from serve.problems import HttpProblem, Responses, documented
 from serve.routes.initializations import WEIGHTS_RESPONSES, Fresh
+from serve.service import Service
 
 router = APIRouter(tags=["hugging face hub"])
 NAMESPACE = "rayctsl"
@@ -26,7 +28,7 @@ FILES = (CARD, README, PHI)
 Namespace = Annotated[str, Path(max_length=96, description=f"Always {NAMESPACE}")]
 Repository = Annotated[str, Path(max_length=96, description="An initialization's id")]
 Revision = Annotated[str, Path(max_length=64, description="main, or the commit")]
-DOCUMENT: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {"schema": {"type": "object"}}}}}
+DOCUMENT: Responses = {200: {"content": {"application/json": {"schema": {"type": "object"}}}}}
 
 
 @router.get(
@@ -72,7 +74,9 @@ async def resolve(
     """One file of an initialization."""
     entry = _find(service, namespace, repository, revision)
     if name not in FILES:
-        raise Problem(404, "Entry not found.", headers={"x-error-code": "EntryNotFound", "x-repo-commit": entry.commit})
+        raise HttpProblem(
+            404, "Entry not found.", headers={"x-error-code": "EntryNotFound", "x-repo-commit": entry.commit}
+        )
     path = await asyncio.to_thread(service.index.file, entry, name)
     checksum = await asyncio.to_thread(_checksum, entry, path)
     headers = {"x-repo-commit": entry.commit}
@@ -86,16 +90,16 @@ router.get(_PATH, operation_id="hub_file", response_class=Response, responses=WE
 router.head(_PATH, include_in_schema=False)(resolve)
 
 
-def _find(service: Any, namespace: str, repository: str, revision: str) -> Entry:
+def _find(service: Service, namespace: str, repository: str, revision: str) -> IndexEntry:
     entry = service.index.by_id.get(repository) if namespace == NAMESPACE else None
     if entry is None:
-        raise Problem(404, "Repository not found.", headers={"x-error-code": "RepoNotFound"})
+        raise HttpProblem(404, "Repository not found.", headers={"x-error-code": "RepoNotFound"})
     if revision not in ("main", entry.commit):
-        raise Problem(404, "Revision not found.", headers={"x-error-code": "RevisionNotFound"})
+        raise HttpProblem(404, "Revision not found.", headers={"x-error-code": "RevisionNotFound"})
     return entry
 
 
-def _checksum(entry: Entry, path: FilePath) -> str:
+def _checksum(entry: IndexEntry, path: FilePath) -> str:
     """As the hub has it: large files by their sha256, small ones by the name that git gives them."""
     if path.name == PHI:
         return entry.card.sha256
@@ -103,14 +107,14 @@ def _checksum(entry: Entry, path: FilePath) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-def _file(service: Any, entry: Entry, name: str) -> dict[str, Any]:
+def _file(service: Service, entry: IndexEntry, name: str) -> JsonObject:
     path = service.index.file(entry, name)
     size, checksum = path.stat().st_size, _checksum(entry, path)
     described = {"type": "file", "path": name, "size": size, "oid": checksum[:40]}
     return {**described, "lfs": {"oid": checksum, "size": size, "pointerSize": 134}} if name == PHI else described
 
 
-def _describe(entry: Entry) -> dict[str, Any]:
+def _describe(entry: IndexEntry) -> JsonObject:
     card = entry.card
     return {
         "_id": entry.commit[:24],

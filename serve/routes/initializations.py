@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import Response
 
 from rayctsl.words import suggest
 from serve.files import FileAnswer
-from serve.index import Entry
-from serve.problems import Problem, documented
-from serve.schemas import ID, Initialization, InitializationList
+from serve.index import IndexEntry
+from serve.problems import HttpProblem, Responses, documented
+from serve.schemas import ID, InitializationDocument, InitializationList
 from serve.service import Service, service_of
 
 router = APIRouter(tags=["initializations"])
@@ -22,14 +22,14 @@ Id = Annotated[str, Path(pattern=ID, description="An initialization's id")]
 Name = Annotated[str | None, Query(max_length=100)]
 Sort = Literal["-created", "created", "id", "-id", "size", "-size", "method", "-method", "model", "-model"]
 
-KEYS: dict[str, Callable[[Entry], Any]] = {
+KEYS: dict[str, Callable[[IndexEntry], str | int]] = {
     "created": lambda entry: entry.card.created,
     "id": lambda entry: entry.id,
     "size": lambda entry: entry.card.size,
     "method": lambda entry: entry.card.method.name,
     "model": lambda entry: entry.card.model.name,
 }
-WEIGHTS_RESPONSES: dict[int | str, dict[str, Any]] = {
+WEIGHTS_RESPONSES: Responses = {
     200: {
         "description": "The safetensors file",
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
@@ -53,11 +53,11 @@ async def fresh(service: Here) -> Service:
 Fresh = Annotated[Service, Depends(fresh)]
 
 
-def find(service: Service, identifier: str) -> Entry:
+def find(service: Service, identifier: str) -> IndexEntry:
     entry = service.index.by_id.get(identifier)
     if entry is None:
         hint = suggest(identifier, service.index.by_id)
-        raise Problem(404, f"There is no initialization '{identifier}'{hint}", "unknown-initialization")
+        raise HttpProblem(404, f"There is no initialization '{identifier}'{hint}", "unknown-initialization")
     return entry
 
 
@@ -90,7 +90,7 @@ async def list_initializations(
         last = find(service, after)
         position = next((number for number, entry in enumerate(entries) if entry is last), None)
         if position is None:
-            raise Problem(404, f"Initialization '{after}' is not in this list.")
+            raise HttpProblem(404, f"Initialization '{after}' is not in this list.")
         start = position + 1
     page = entries[start : start + limit]
     more = b"true" if start + limit < len(entries) else b"false"
@@ -98,7 +98,7 @@ async def list_initializations(
     return Response(b'{"object": "list", "data": [%b], "has_more": %b}' % (data, more), media_type="application/json")
 
 
-@router.get("/initializations/{id}", responses=documented(404, 422), response_model=Initialization)
+@router.get("/initializations/{id}", responses=documented(404, 422), response_model=InitializationDocument)
 async def get_initialization(service: Fresh, id: Id) -> Response:
     """The card."""
     return Response(find(service, id).document, media_type="application/json")

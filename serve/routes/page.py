@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from serve.problems import Problem
+from serve.problems import HttpProblem
 
 WEB = Path(__file__).parent.parent / "web"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html"}
@@ -24,7 +24,7 @@ def build_router(web: Path = WEB) -> APIRouter:
     def answer(request: Request, name: str) -> Response:
         path = files.get(name)
         if path is None:
-            raise Problem(404, "There is nothing at this path.")
+            raise HttpProblem(404, "There is nothing at this path.")
         content = path.read_bytes()
         etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
         headers = {"etag": etag, "cache-control": "no-cache"}

@@ -14,7 +14,9 @@ import torch
 from safetensors.torch import save
 
 from rayctsl.config import FinetuneConfig
-from rayctsl.jobs.job import CHECKPOINT, Pace, _latest_checkpoint, attempt_folder, read_events, run_job
+from rayctsl.jobs.contracts import PointReached
+from rayctsl.jobs.files import CHECKPOINT, attempt_folder, read_events
+from rayctsl.jobs.job import Pace, _latest_checkpoint, run_job
 from rayctsl.jobs.model import Finetuned
 from rayctsl.jobs.worker import main, run_worker
 from rayctsl.registry import list_initializations
@@ -54,20 +56,20 @@ def new_job(world: Path, name: str, **change: Any) -> Storage:
 def test_job_leaves_result_model_and_events(world: Path) -> None:
     job = new_job(world, "whole", compare_with_scratch=True)
     outcome = run_job(job, 1)
-    assert outcome["status"] == "succeeded"
-    assert json.loads(job.read("attempt-1/result.json"))["result"] == outcome["result"]
+    assert outcome.status == "succeeded"
+    assert json.loads(job.read("attempt-1/result.json")) == outcome.to_json()
     events = read_events(job, 1)
-    assert [event["id"] for event in events] == list(range(1, 8))
-    points = [(event["run"], event["step"]) for event in events if event["type"] == "point"]
+    assert [event.id for event in events] == list(range(1, 8))
+    points = [(event.run, event.step) for event in events if isinstance(event, PointReached)]
     assert points == [(run, step) for step in (4, 8, 12) for run in ("initialization", "scratch")]
     model = Finetuned.load(job.read("attempt-1/model.safetensors"))
     assert model.facts.class_names == ("top", "middle", "bottom")
-    assert run_job(job, 1)["result"] == outcome["result"]  # an ended attempt is not run again
+    assert run_job(job, 1) == outcome  # an ended attempt is not run again
 
 
 def test_interrupted_job_ends_as_an_undisturbed_one(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = new_job(world, "undisturbed", compare_with_scratch=True)
-    expected = run_job(whole, 1)["result"]
+    expected = run_job(whole, 1).result
 
     job = new_job(world, "interrupted", compare_with_scratch=True)
     from rayctsl.learning.finetune import Finetuner
@@ -86,11 +88,11 @@ def test_interrupted_job_ends_as_an_undisturbed_one(world: Path, monkeypatch: py
     with pytest.raises(OSError, match="disk"):
         run_job(job, 1, Pace(tick=0, checkpoint=0))
     assert not job.exists("attempt-1/result.json")
-    assert run_job(job, 2)["result"] == expected  # the weights' checksum is part of it
+    assert run_job(job, 2).result == expected  # the weights' checksum is part of it
     events = read_events(job, 2)
-    points = [(event["run"], event["step"]) for event in events if event["type"] == "point"]
+    points = [(event.run, event.step) for event in events if isinstance(event, PointReached)]
     assert points == [(run, step) for step in (4, 8, 12) for run in ("initialization", "scratch")]
-    assert [event["type"] for event in events].count("resumed") == 1
+    assert [event.type for event in events].count("resumed") == 1
     assert taken == 24 + 1  # the step that failed was taken again, the fourteen before it were not
 
 
@@ -108,14 +110,14 @@ def test_points_that_an_earlier_attempt_told_of_are_not_told_twice(world: Path) 
     job = new_job(world, "told")
     run_job(job, 1)
     again = run_job(job, 2)  # no checkpoint: from the start, but its listeners have heard everything
-    assert again["status"] == "succeeded"
+    assert again.status == "succeeded"
     assert read_events(job, 2) == read_events(job, 1)
 
 
 def test_raised_flag_cancels(world: Path) -> None:
     job = new_job(world, "flag")
     job.write("cancel", b"")
-    assert run_job(job, 1) == {"status": "cancelled"}
+    assert run_job(job, 1).status == "cancelled"
     assert not job.exists("attempt-1/model.safetensors")
 
 
@@ -123,35 +125,40 @@ def test_raised_flag_cancels(world: Path) -> None:
     ("change", "code", "words"),
     [
         ({"dataset": "stripe"}, "bad_input", "did you mean 'stripes'"),
-        ({"initialization": {"id": "x", "path": "/nowhere", "sha256": ""}}, "bad_input", "neither a folder"),
-        ({"seed": None}, "internal", "Error"),
+        ({"initialization": {"id": "x", "path": "/nowhere", "sha256": ""}}, "bad_input", "x is gone from the storage"),
+        ({"seed": None}, "bad_input", "the job's spec is damaged: seed"),
+        ({"version": 99}, "bad_input", "newer rayctsl"),
     ],
 )
 def test_job_that_cannot_run_says_why(world: Path, change: dict, code: str, words: str) -> None:
     job = new_job(world, f"bad-{code}-{len(words)}", **change)
     outcome = run_job(job, 1)
-    assert (outcome["status"], outcome["error"]["code"]) == ("failed", code)
-    assert words in outcome["error"]["message"]
-    assert "\n" not in outcome["error"]["message"]
+    assert outcome.error is not None
+    assert (outcome.status, outcome.error.code) == ("failed", code)
+    assert words in outcome.error.message
+    assert "\n" not in outcome.error.message
+    assert str(world) not in outcome.error.message
 
 
 def test_changed_initialization_is_refused(world: Path) -> None:
     (initialization,) = list_initializations(str(world / "storage"))
     wrong = {"id": initialization.id, "path": str(initialization.storage), "sha256": "0" * 64}
     outcome = run_job(new_job(world, "changed", initialization=wrong), 1)
-    assert "has changed" in outcome["error"]["message"]
+    assert outcome.error is not None
+    assert "has changed" in outcome.error.message
 
 
 def test_time_limit(world: Path) -> None:
     outcome = run_job(new_job(world, "slow"), 1, Pace(tick=0, limit=0))
-    assert outcome["error"]["code"] == "timeout"
+    assert outcome.error is not None
+    assert outcome.error.code == "timeout"
 
 
 def test_worker_runs_job_after_job_shows_life_and_leaves(world: Path) -> None:
     storage = Storage(world / "storage")
     jobs = [new_job(world, f"queue-{number}") for number in range(2)]
     worker = threading.Thread(
-        target=run_worker, args=(storage, "w1"), kwargs={"idle_seconds": 60, "pace": Pace(), "poll_seconds": 0.01}
+        target=run_worker, args=(storage, "w1"), kwargs={"idle_seconds": 60, "poll_seconds": 0.01}
     )
     worker.start()
     for number, job in enumerate(jobs):

@@ -13,7 +13,7 @@ from rayctsl.jobs.job import run_job
 from rayctsl.storage import Storage
 from serve.bench.instance import make_dataset, make_initialization
 from serve.index import InitializationIndex
-from serve.problems import Problem
+from serve.problems import HttpProblem
 from serve.routes.finetune import build_spec
 from serve.schemas import FinetuneRequest
 from serve.service import Service
@@ -39,7 +39,7 @@ def test_files_of_a_remote_storage_are_fetched_once_and_verified(world: Path) ->
     original.unlink()
     assert index.file(entry) == path
     path.write_bytes(b"damaged")
-    with pytest.raises(Problem, match="damaged"):
+    with pytest.raises(HttpProblem, match="damaged"):
         index.file(entry)
 
 
@@ -68,8 +68,8 @@ def test_job_with_all_its_files_on_a_remote_storage(world: Path) -> None:
         service.index.refresh()
         spec = build_spec(service, FinetuneRequest(dataset="stripes", steps=4, batch_size=8))
         job = Storage(settings.storage).inside("jobs/ft-1")
-        job.write("spec.json", json.dumps(spec).encode())
-        assert run_job(job, 1)["status"] == "succeeded"
+        job.write("spec.json", spec.to_bytes())
+        assert run_job(job, 1).status == "succeeded"
         assert (world / "bucket" / "jobs" / "ft-1" / "attempt-1" / "result.json").exists()
     finally:
         service.store.close()

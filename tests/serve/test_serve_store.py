@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,11 +15,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sqlalchemy import delete
 
-from serve.jobs.store import ACTIVE, STATUSES, TERMINAL, Job, JobStore, KeyReusedError, QueueFullError, Slot
+from rayctsl.config import FinetuneConfig
+from rayctsl.jobs.contracts import STATUSES, JobSpec, Source
+from serve.jobs.store import ACTIVE, TERMINAL, JobRow, JobStore, KeyReusedError, NewJob, QueueFullError, Slot
 from serve.jobs.tables import JOBS, SLOTS, open_database
 
 REQUEST = {"dataset": "stripes", "label": "ü\x00"}
-SPEC = {"config": {"steps": 1}}
+SPEC = JobSpec(
+    dataset="stripes",
+    data_root="/data",
+    initialization=Source(id="x", sha256="", path="/x"),
+    seed=0,
+    compare_with_scratch=False,
+    config=FinetuneConfig(steps=1, seeds=1),
+)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -32,14 +44,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JobStore]:
     opened.close()
 
 
-def add(store: JobStore, key: str | None = None, fingerprint: str = "a", max_queued: int = 1000) -> Job:
-    return store.create(REQUEST, SPEC, fingerprint=fingerprint, key=key, max_queued=max_queued)[0]
+def add(store: JobStore, key: str | None = None, fingerprint: str = "a", max_queued: int = 1000) -> JobRow:
+    return store.create(NewJob(REQUEST, SPEC, fingerprint, key), max_queued=max_queued)[0]
 
 
 def test_job_is_read_back_as_it_was_accepted(store: JobStore) -> None:
     job = add(store)
     assert store.get(job.id) == job
-    assert (job.status, job.request, job.spec, job.attempt, job.step) == ("queued", REQUEST, SPEC, 0, 0)
+    assert (job.status, job.label, job.spec, job.attempt, job.step) == ("queued", REQUEST["label"], SPEC, 0, 0)
     assert store.get("ft-0") is None
 
 
@@ -64,11 +76,11 @@ def test_one_key_makes_one_job(store: JobStore) -> None:
     assert store.counts() == {"queued": 1}
     with pytest.raises(KeyReusedError):
         add(store, key="k", fingerprint="b")
-    found = store.find_key("k", "a")
+    found = store.find_key("a", "k")
     assert found is not None
     assert found.id in ids
     with pytest.raises(KeyReusedError):
-        store.find_key("k", "b")
+        store.find_key("b", "k")
 
 
 def test_only_one_of_many_changes_a_job(store: JobStore) -> None:
@@ -121,6 +133,25 @@ def test_reopened_store_has_everything(tmp_path: Path) -> None:
     second.close()
 
 
+def test_database_of_the_first_release_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.sqlite3"
+    spec = {key: value for key, value in SPEC.to_json().items() if key != "version"}
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        columns = "number INTEGER PRIMARY KEY, id VARCHAR, status VARCHAR, request JSON, spec JSON, "
+        columns += "idempotency_key VARCHAR, fingerprint VARCHAR, created_at FLOAT, started_at FLOAT, "
+        columns += "finished_at FLOAT, attempt INTEGER, lost_attempts INTEGER, worker VARCHAR, step INTEGER, "
+        old.execute(f"CREATE TABLE finetune_jobs ({columns} result JSON, error JSON)")
+        values = (1, "ft-1", "queued", json.dumps(REQUEST), json.dumps(spec), "a", 1.0, 0, 0, 0)
+        names = "number, id, status, request, spec, fingerprint, created_at, attempt, lost_attempts, step"
+        old.execute(f"INSERT INTO finetune_jobs ({names}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+        old.commit()
+    store = JobStore(open_database(f"sqlite:///{path}"))
+    (job,) = store.queued(10)
+    assert (job.id, job.spec, job.owner) == ("ft-1", SPEC, None)
+    assert add(store).number == 2
+    store.close()
+
+
 @pytest.mark.parametrize("url", ["nonsense", "mysterydb://x", "sqlite:////proc/nowhere/x.db"])
 def test_unusable_database_is_one_sentence(url: str) -> None:
     with pytest.raises(ValueError, match="the database") as caught:
@@ -134,7 +165,7 @@ class StoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.store = JobStore(open_database("sqlite://"))
-        self.seen: list[Job] = []
+        self.seen: list[JobRow] = []
         self.ended: dict[str, str] = {}
 
     def teardown(self) -> None:

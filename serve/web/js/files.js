@@ -50,11 +50,11 @@ function hand(blob, name) {
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
-/** Copies text; `what` tells screen readers what it is. */
+/** Copies text, or what a function gives when it is pressed; `what` tells screen readers what it is. */
 export function copyButton(text, what) {
   const button = h("button", { type: "button", class: "copy", "aria-label": `Copy ${what}` }, "Copy");
   button.addEventListener("click", async () => {
-    const copied = await copy(text);
+    const copied = await copy(typeof text === "function" ? text() : text);
     button.textContent = copied ? "Copied" : "Not copied";
     setTimeout(() => (button.textContent = "Copy"), 1500);
   });

@@ -13,16 +13,30 @@ from typing import Any
 import httpx
 import pytest
 
+from rayctsl.config import FinetuneConfig
+from rayctsl.jobs.contracts import Assignment, JobSpec, Source
+from rayctsl.jobs.files import read_document
 from rayctsl.storage import Storage
 from serve.jobs import pool as pool_module
 from serve.jobs.dispatcher import Dispatcher
 from serve.jobs.leader import Leadership
 from serve.jobs.pool import WorkerPool
-from serve.jobs.store import Job, JobStore
+from serve.jobs.store import JobRow, JobStore, NewJob
 from serve.jobs.tables import open_database
-from serve.metrics import Metrics
+from serve.metrics import ServiceMetrics
 from serve.ray_jobs import RayJobs
 from serve.settings import Settings
+
+RESULT = {
+    "accuracy": 1.0,
+    "loss": 0.5,
+    "train_size": 3,
+    "test_size": 3,
+    "num_classes": 3,
+    "dataset_checksum": "",
+    "weights": {"sha256": "0" * 64, "size": 1},
+    "versions": {},
+}
 
 
 class JobServer:
@@ -74,7 +88,7 @@ class Stage:
         ray = RayJobs("http://127.0.0.1:1", transport=httpx.MockTransport(self.server))
         self.pool = WorkerPool(self.settings, self.store, ray, self.storage)
         leader = Leadership(self.engine)
-        self.dispatcher = Dispatcher(self.settings, self.store, self.pool, self.storage, Metrics(), leader)
+        self.dispatcher = Dispatcher(self.settings, self.store, self.pool, self.storage, ServiceMetrics(), leader)
 
     def turn(self, times: int = 1) -> None:
         async def turns() -> None:
@@ -85,10 +99,17 @@ class Stage:
         asyncio.run(turns())
 
     def add(self, **config: Any) -> str:
-        spec = {"config": {"steps": 10, **config}}
-        return self.store.create({"dataset": "x"}, spec, fingerprint="a", key=None, max_queued=99)[0].id
+        spec = JobSpec(
+            dataset="x",
+            data_root="/data",
+            initialization=Source(id="y", sha256="", path="/y"),
+            seed=0,
+            compare_with_scratch=False,
+            config=FinetuneConfig(**{"steps": 10, **config}),
+        )
+        return self.store.create(NewJob({"dataset": "x"}, spec, "a"), max_queued=99)[0].id
 
-    def job(self, job_id: str) -> Job:
+    def job(self, job_id: str) -> JobRow:
         found = self.store.get(job_id)
         assert found is not None
         return found
@@ -105,9 +126,11 @@ class Stage:
                 f"workers/{name}/alive.json", json.dumps({"count": self.counts[name], "pid": 1}).encode()
             )
 
-    def told(self, worker: str) -> Any:
-        """What a worker was last told to do."""
-        return json.loads(self.storage.read(f"workers/{worker}/job.json"))
+    def told(self, worker: str) -> tuple[str | None, int]:
+        """The job and attempt that a worker was last told of; no job: to leave."""
+        assignment = read_document(self.storage, f"workers/{worker}/job.json", Assignment)
+        assert assignment is not None
+        return assignment.job, assignment.attempt
 
     def progress(self, job_id: str, step: int = 0) -> None:
         folder = f"jobs/{job_id}/attempt-{self.job(job_id).attempt}"
@@ -115,7 +138,10 @@ class Stage:
 
     def finish(self, job_id: str, **outcome: Any) -> None:
         folder = f"jobs/{job_id}/attempt-{self.job(job_id).attempt}"
-        self.storage.write(f"{folder}/result.json", json.dumps({"status": "succeeded", **outcome}).encode())
+        whole = {"status": "succeeded", "attempt": self.job(job_id).attempt, "finished_at": 1.0, **outcome}
+        if whole["status"] == "succeeded":
+            whole["result"] = {**RESULT, **outcome.get("result", {})}
+        self.storage.write(f"{folder}/result.json", json.dumps(whole).encode())
 
     def running(self, **config: Any) -> str:
         """A job that a worker has begun."""

@@ -19,7 +19,7 @@ def test_a_job_is_given_started_watched_and_ended(stage):
     service.beat()
     service.turn()
     assert (service.job(job).status, service.job(job).worker, service.job(job).attempt) == ("starting", worker, 1)
-    assert service.told(worker) == {"job": job, "attempt": 1}
+    assert service.told(worker) == (job, 1)
     service.progress(job, 4)
     service.turn()
     assert (service.job(job).status, service.job(job).step) == ("running", 4)
@@ -27,7 +27,7 @@ def test_a_job_is_given_started_watched_and_ended(stage):
     service.finish(job, result={"accuracy": 1.0})
     service.turn()
     ended = service.job(job)
-    assert (ended.status, ended.step, ended.result) == ("succeeded", 10, {"accuracy": 1.0})
+    assert (ended.status, ended.step, ended.result.accuracy) == ("succeeded", 10, 1.0)
 
 
 def test_jobs_are_taken_in_their_order_and_no_more_than_may_run(stage):
@@ -61,10 +61,10 @@ def test_a_job_whose_worker_died_waits_and_goes_on_with_the_next(stage):
     assert (service.job(job).status, service.job(job).lost_attempts) == ("queued", 1)
     (replacement,) = service.workers
     assert replacement != lost
-    assert service.told(lost) == {"job": None}, "should it come to life again, it must leave"
+    assert service.told(lost) == (None, 0), "should it come to life again, it must leave"
     service.beat()
     service.turn()
-    assert (service.job(job).attempt, service.told(replacement)) == (2, {"job": job, "attempt": 2})
+    assert (service.job(job).attempt, service.told(replacement)) == (2, (job, 2))
 
 
 def test_a_job_that_loses_worker_after_worker_fails(stage):
@@ -80,7 +80,7 @@ def test_a_job_that_loses_worker_after_worker_fails(stage):
             service.beat()
             service.turn()
     ended = service.job(job)
-    assert (ended.status, ended.error["code"]) == ("failed", "worker_lost")
+    assert (ended.status, ended.error.code) == ("failed", "worker_lost")
 
 
 def test_an_attempt_that_never_began_does_not_count(stage):
@@ -100,7 +100,7 @@ def test_a_result_written_just_before_death_counts(stage):
     service.lose(service.job(job).worker)
     service.finish(job, status="failed", error={"code": "bad_input", "message": "diverged"})
     service.turn()
-    assert (service.job(job).status, service.job(job).error["code"]) == ("failed", "bad_input")
+    assert (service.job(job).status, service.job(job).error.code) == ("failed", "bad_input")
 
 
 def test_the_next_service_tells_a_worker_again(stage):
@@ -113,7 +113,7 @@ def test_the_next_service_tells_a_worker_again(stage):
     service.begin()
     service.beat()
     service.turn()
-    assert service.told(worker) == {"job": job, "attempt": 1}
+    assert service.told(worker) == (job, 1)
 
 
 def test_a_running_job_is_cancelled_by_its_flag(stage):
@@ -156,7 +156,6 @@ def test_a_cancel_that_comes_second_looks_again(stage, monkeypatch):
     service.turn()
     service.beat()
     change = service.store.change
-    monkeypatch.setattr(route, "show_job", lambda row: {"status": row.status})
 
     def too_late(seen, **values):
         monkeypatch.setattr(service.store, "change", change)
@@ -164,7 +163,7 @@ def test_a_cancel_that_comes_second_looks_again(stage, monkeypatch):
         return change(seen, **values)
 
     monkeypatch.setattr(service.store, "change", too_late)
-    route.cancel_job(SimpleNamespace(store=service.store), job)
+    route.cancel(SimpleNamespace(store=service.store), job)
     assert service.job(job).status == "cancelling"
     service.turn()
     assert service.storage.exists(f"jobs/{job}/cancel")

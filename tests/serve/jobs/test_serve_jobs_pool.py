@@ -161,7 +161,7 @@ def test_idle_workers_are_sent_away_and_busy_ones_are_not(stage):
     service.beat()
     service.turn()
     service.pool.send_away_idle()
-    told = {worker: service.told(worker)["job"] for worker in service.workers}
+    told = {worker: service.told(worker)[0] for worker in service.workers}
     assert sorted(told.values(), key=str) == sorted([job, None], key=str)
 
 

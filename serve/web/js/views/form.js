@@ -1,31 +1,10 @@
-/** The form that starts a fine-tune. */
+/** The form that starts a fine-tune; its fields come from the service's own description of the request. */
 
 import { get, newKey, post } from "../api.js";
-import { failure, h, loading, say } from "../dom.js";
-import { count } from "../format.js";
-
-const NUMBERS = [
-  // name, label, attributes, hint, advanced
-  ["steps", "Steps", { min: 1, max: 100000, step: 1, value: 1000, required: true }, "1,000 is the paper's", false],
-  ["train_size", "Training images", { min: 1, step: 1, placeholder: "all" }, "Drawn class by class", false],
-  ["seed", "Seed", { min: 0, max: 2147483647, step: 1, value: 0, required: true }, "Same seed, same result", false],
-  [
-    "alpha",
-    "Learning rate",
-    { min: 0, max: 10, step: "any", value: 0.1, required: true },
-    "Falls at 40, 70 and 90 %",
-    true,
-  ],
-  ["batch_size", "Batch size", { min: 1, max: 1024, step: 1, value: 128, required: true }, "Images per step", true],
-  ["weight_decay", "Weight decay", { min: 0, max: 1, step: "any", value: 0.0005, required: true }, "", true],
-  [
-    "evaluate_every",
-    "Steps between points",
-    { min: 1, max: 100000, step: 1, placeholder: "a twentieth" },
-    "At most 200 points",
-    true,
-  ],
-];
+import { empty, failure, h, loading, say } from "../dom.js";
+import { count, tasksOf } from "../format.js";
+import { buildFields, fieldError } from "./fields.js";
+import { recipeSnippets } from "./snippets.js";
 
 export function showForm(root, { query, signal }) {
   const holder = h("div");
@@ -35,32 +14,45 @@ export function showForm(root, { query, signal }) {
     holder,
   );
   loading(holder, signal, async () => {
-    const [datasets, newest] = await Promise.all([
+    const [datasets, newest, document] = await Promise.all([
       get("datasets", { signal }),
       get("initializations", { query: { limit: 100 }, signal }),
+      get("openapi.json", { signal }),
     ]);
-    return form(datasets.data, newest, query, signal);
+    if (!newest.data.length) return nothingYet();
+    return form(datasets.data, newest, document.components.schemas.FinetuneRequest, query, signal);
   });
 }
 
-function form(datasets, newest, query, signal) {
+function nothingYet() {
+  return empty(
+    "There is no initialization to start from yet.",
+    h("p", {}, "Train one into the service's storage, then come back:"),
+    h("pre", { tabindex: "0" }, "python -m rayctsl.train --run-dir STORAGE/first"),
+  );
+}
+
+function form(datasets, newest, schema, query, signal) {
   const dataset = datasetSelect(datasets, query.get("dataset"));
   const initialization = initializationSelect(newest, query.get("initialization"));
   const hint = h("p", { class: "hint", id: "dataset-hint" });
+  const seen = h("p", { class: "hint warn", id: "seen-hint", role: "status" });
   const trouble = h("div");
   const send = h("button", { class: "primary", type: "submit" }, "Start");
-  const scratch = h("input", {
-    type: "checkbox",
-    id: "scratch",
-    name: "compare_with_scratch",
-    "aria-describedby": "scratch-hint",
-    checked: query.get("compare_with_scratch") === "true",
-  });
-  const numbers = (advanced) => NUMBERS.filter((one) => one[4] === advanced).map((one) => numberField(one, query));
+  const fields = buildFields(schema, query);
+  const scratch = scratchCheck(query);
   const node = h(
     "form",
     { class: "card form", novalidate: true },
-    h("div", { class: "field wide" }, h("label", { for: "dataset" }, "Dataset"), dataset, hint, fieldError("dataset")),
+    h(
+      "div",
+      { class: "field wide" },
+      h("label", { for: "dataset" }, "Dataset"),
+      dataset,
+      hint,
+      seen,
+      fieldError("dataset"),
+    ),
     h(
       "div",
       { class: "field wide" },
@@ -69,48 +61,40 @@ function form(datasets, newest, query, signal) {
       newest.has_more && h("p", { class: "hint" }, "The 100 newest; start an older one from its own page."),
       fieldError("initialization"),
     ),
-    numbers(false),
+    fields.filter((field) => field.basic).map((field) => field.node),
+    scratch.node,
+    labelField(query),
     h(
-      "div",
-      { class: "check wide" },
-      scratch,
-      h("label", { for: "scratch" }, "Compare with scratch"),
-      h("p", { class: "hint", id: "scratch-hint" }, "The same training from random weights beside it: twice the time"),
+      "details",
+      { class: "wide" },
+      h("summary", {}, "More settings"),
+      h("div", { class: "grid" }, fields.filter((field) => !field.basic).map((field) => field.node)),
     ),
-    h(
-      "div",
-      { class: "field wide" },
-      h("label", { for: "label" }, "Label"),
-      h("input", {
-        id: "label",
-        name: "label",
-        maxlength: 200,
-        placeholder: "Optional, to find the job again",
-        autocomplete: "off",
-        value: query.get("label") ?? "",
-      }),
-      fieldError("label"),
-    ),
-    h("details", { class: "wide" }, h("summary", {}, "More settings"), h("div", { class: "grid" }, numbers(true))),
     h("div", { class: "wide" }, trouble, h("div", { class: "buttons" }, send)),
   );
+  const read = () => readForm(node, fields, scratch, schema);
+  const code = recipeSnippets(read);
 
   function describe() {
     const chosen = datasets.find((one) => one.name === dataset.value);
-    node.elements.train_size.max = chosen?.num_train ?? "";
-    node.elements.train_size.placeholder = chosen?.num_train ? `all ${count(chosen.num_train)}` : "all";
-    say(
-      hint,
-      chosen
-        ? `${chosen.num_classes} classes, ${count(chosen.num_train)} training and ${count(chosen.num_test)} test images of ${chosen.height} × ${chosen.width}`
-        : "",
-    );
+    const size = node.elements.train_size;
+    if (size) {
+      size.max = chosen?.num_train ?? "";
+      size.placeholder = chosen?.num_train ? `all ${count(chosen.num_train)}` : "all";
+    }
+    say(hint, chosen ? datasetText(chosen) : "");
+    const card = newest.data.find((one) => one.id === initialization.value) ?? newest.data[0];
+    const known = chosen && tasksOf(card).some((task) => task.split("@")[0] === chosen.name.split("@")[0]);
+    say(seen, known ? `${card.id} was meta-trained on ${chosen.name}: a result here says little about new data.` : "");
   }
 
-  dataset.addEventListener("change", describe);
+  for (const select of [dataset, initialization]) select.addEventListener("change", describe);
   describe();
   let key = newKey();
-  node.addEventListener("input", () => (key = newKey()));
+  node.addEventListener("input", () => {
+    key = newKey();
+    code.update();
+  });
   node.addEventListener("submit", async (event) => {
     event.preventDefault();
     trouble.replaceChildren();
@@ -118,7 +102,7 @@ function form(datasets, newest, query, signal) {
     send.disabled = true;
     try {
       // The key makes a second click, or a retry after a lost answer, find the same job.
-      const job = await post("finetune", { json: read(node), headers: { "idempotency-key": key }, signal });
+      const job = await post("finetune", { json: read(), headers: { "idempotency-key": key }, signal });
       location.hash = `#/jobs/${job.id}`;
     } catch (error) {
       if (signal.aborted) return;
@@ -127,7 +111,46 @@ function form(datasets, newest, query, signal) {
       send.disabled = false;
     }
   });
-  return node;
+  return [node, code.node];
+}
+
+const datasetText = (one) =>
+  `${one.num_classes} classes, ${count(one.num_train)} training and ${count(one.num_test)} test images of ` +
+  `${one.height} × ${one.width}`;
+
+function scratchCheck(query) {
+  const input = h("input", {
+    type: "checkbox",
+    id: "scratch",
+    name: "compare_with_scratch",
+    "aria-describedby": "scratch-hint",
+    checked: query.get("compare_with_scratch") === "true",
+  });
+  const node = h(
+    "div",
+    { class: "check wide" },
+    input,
+    h("label", { for: "scratch" }, "Compare with scratch"),
+    h("p", { class: "hint", id: "scratch-hint" }, "The same training from random weights beside it: twice the time"),
+  );
+  return { node, read: () => input.checked };
+}
+
+function labelField(query) {
+  return h(
+    "div",
+    { class: "field wide" },
+    h("label", { for: "label" }, "Label"),
+    h("input", {
+      id: "label",
+      name: "label",
+      maxlength: 200,
+      placeholder: "Optional, to find the job again",
+      autocomplete: "off",
+      value: query.get("label") ?? "",
+    }),
+    fieldError("label"),
+  );
 }
 
 function datasetSelect(datasets, wanted) {
@@ -137,46 +160,25 @@ function datasetSelect(datasets, wanted) {
   const others = datasets.filter((one) => !one.prepared);
   return h(
     "select",
-    { id: "dataset", name: "dataset", required: true, "aria-describedby": "dataset-hint dataset-error" },
+    { id: "dataset", name: "dataset", required: true, "aria-describedby": "dataset-hint seen-hint dataset-error" },
     h("option", { value: "" }, "Choose…"),
     h("optgroup", { label: "Ready" }, ready.map(option)),
     others.length > 0 && h("optgroup", { label: "Known, not prepared here" }, others.map(option)),
   );
 }
 
+/** The newest is the default and stands first, once. */
 function initializationSelect({ data }, wanted) {
   const ids = data.map((card) => card.id);
-  if (wanted && !ids.includes(wanted)) ids.unshift(wanted);
-  const newest = data[0] ? `The newest: ${data[0].id}` : "None yet";
+  if (wanted && !ids.includes(wanted)) ids.push(wanted);
   return h(
     "select",
     { id: "initialization", name: "initialization", "aria-describedby": "initialization-error" },
-    h("option", { value: "" }, newest),
-    ids.map((id) => h("option", { value: id, selected: id === wanted }, id)),
+    ids.map((id, place) =>
+      h("option", { value: id, selected: id === wanted }, place === 0 ? `${id} (the newest)` : id),
+    ),
   );
 }
-
-function numberField([name, text, attributes, hint], query) {
-  const value = query.get(name) ?? attributes.value;
-  return h(
-    "div",
-    { class: "field" },
-    h("label", { for: name }, text),
-    h("input", {
-      ...attributes,
-      id: name,
-      name,
-      value,
-      type: "number",
-      inputmode: attributes.step === 1 ? "numeric" : "decimal",
-      "aria-describedby": `${name}-hint ${name}-error`,
-    }),
-    h("p", { class: "hint", id: `${name}-hint` }, hint),
-    fieldError(name),
-  );
-}
-
-const fieldError = (name) => h("p", { class: "field-error", id: `${name}-error` });
 
 function mark(form, name, message) {
   const field = form.elements[name];
@@ -198,12 +200,16 @@ function check(form) {
   return bad.length === 0;
 }
 
-function read(form) {
-  const { dataset, initialization, label, compare_with_scratch } = form.elements;
-  const body = { dataset: dataset.value, label: label.value, compare_with_scratch: compare_with_scratch.checked };
-  if (initialization.value) body.initialization = initialization.value;
-  for (const [name] of NUMBERS) {
-    if (form.elements[name].value !== "") body[name] = form.elements[name].valueAsNumber;
+/** The request: what differs from the service's defaults, and what was chosen. */
+function readForm(form, fields, scratch, schema) {
+  const { dataset, initialization, label } = form.elements;
+  const body = { dataset: dataset.value, initialization: initialization.value };
+  for (const { name, read } of fields) {
+    const value = read();
+    const same = JSON.stringify(value) === JSON.stringify(schema.properties[name].default);
+    if (value !== undefined && !Number.isNaN(value) && (!same || name === "steps")) body[name] = value;
   }
+  if (scratch.read()) body.compare_with_scratch = true;
+  if (label.value) body.label = label.value;
   return body;
 }

@@ -1,12 +1,13 @@
 /** One initialization: its curve, all that its card says, and how to get it. */
 
-import { address, get } from "../api.js";
+import { get } from "../api.js";
 import { chart } from "../charts.js";
 import { facts, h, loading } from "../dom.js";
-import { checksum, copyButton, downloadButton } from "../files.js";
+import { checksum, downloadButton } from "../files.js";
 import { bytes, count, curveOf, decimal, moment, nameOf, tasksOf } from "../format.js";
 import { token } from "../token.js";
 import { chips } from "./initializations.js";
+import { pythonString, serviceAddress, shellWord, snippet } from "./snippets.js";
 
 export function showInitialization(root, { id, signal }) {
   const holder = h("div");
@@ -91,32 +92,28 @@ function wholeCard(card) {
 
 /** Ways to fetch and load it, ready to be pasted. */
 function snippets(card) {
-  const base = address("").replace(/\/$/, "");
-  const id = card.id;
+  const base = serviceAddress();
+  const { id } = card;
   const guarded = token() !== null;
   const header = guarded ? ' -H "Authorization: Bearer $RAYCTSL_TOKEN"' : "";
   const secret = guarded ? ', token=os.environ["RAYCTSL_TOKEN"]' : "";
   const os = guarded ? "import os\n\n" : "";
-  const curl = `curl -f -C -${header} -o ${id}.safetensors \\\n  ${base}/initializations/${id}/weights
-echo "${card.sha256}  ${id}.safetensors" | sha256sum -c`;
+  const file = `${id}.safetensors`;
+  const url = `${base}/initializations/${encodeURIComponent(id)}/weights`;
+  const curl = `curl -f -C -${header} -o ${shellWord(file)} \\\n  ${shellWord(url)}
+echo ${shellWord(`${card.sha256}  ${file}`)} | sha256sum -c`;
+  const repository = pythonString(`rayctsl/${id}`);
   const hub = `${os}from huggingface_hub import hf_hub_download
 
-path = hf_hub_download("rayctsl/${id}", "phi.safetensors", endpoint="${base}"${secret})`;
+path = hf_hub_download(${repository}, "phi.safetensors", endpoint=${pythonString(base)}${secret})`;
   const python = `${os}import rayctsl
 from huggingface_hub import snapshot_download
 
-folder = snapshot_download("rayctsl/${id}", endpoint="${base}"${secret})
+folder = snapshot_download(${repository}, endpoint=${pythonString(base)}${secret})
 module = rayctsl.load_initialization(folder, num_classes=10)`;
   return [
     ["Shell, resumes and verifies", curl],
     ["Hugging Face client", hub],
     ["PyTorch module", python],
-  ].map(([title, text]) =>
-    h(
-      "div",
-      { class: "snippet" },
-      h("div", { class: "snippet-top" }, h("h3", {}, title), copyButton(text, `the snippet: ${title}`)),
-      h("pre", { tabindex: "0" }, text),
-    ),
-  );
+  ].map(([title, text]) => snippet(title, text).node);
 }
