@@ -117,11 +117,11 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
     curve = [[step, round(2.5 * 0.995**step, 5)] for step in range(0, 400, 8)]
     for number in range(25):
         original = made[number % 2]
-        card = {**original.card, "metrics": {"loss_curve": curve, "final_loss": curve[-1][1]}}
+        card = {**original.card.to_json(), "metrics": {"loss_curve": curve, "final_loss": curve[-1][1]}}
         card["id"] = f"{card['method']['name']}-{number:02d}"
         if number == 24:
-            card |= {"id": "hostile", "method": {"name": PAYLOAD}, "model": {"name": PAYLOAD}}
-            card |= {"tasks": [PAYLOAD, "x" * 300], "created": PAYLOAD, "seed": PAYLOAD, "spent": PAYLOAD}
+            card |= {"id": "hostile", "model": {"name": "own", "class_name": PAYLOAD}}
+            card |= {"tasks": [PAYLOAD, "x" * 190], "spent": {PAYLOAD: 1}, "versions": {PAYLOAD: PAYLOAD}}
         place = folder / "storage" / "initializations" / card["id"]
         shutil.copytree(original.storage.root, place)
         (place / "card.json").write_text(json.dumps(card))

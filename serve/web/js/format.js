@@ -45,7 +45,8 @@ export function moment(value) {
 
 /** Sections of a card are {"name": …} or plain text. */
 export function nameOf(section) {
-  return String((section && typeof section === "object" ? section.name : section) ?? "");
+  const known = section && typeof section === "object";
+  return String((known ? (section.class_name ?? section.name) : section) ?? "");
 }
 
 export function tasksOf(card) {
