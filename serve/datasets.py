@@ -9,13 +9,9 @@ from rayctsl.data.catalog import CATALOG, closest_name
 from rayctsl.data.embedded import EMBEDDED
 from rayctsl.data.library import data_root
 from rayctsl.data.roots import open_root
-<<<<<<< HEAD
 from rayctsl.words import one_line
-from serve.problems import Problem, log
-=======
 from serve.problems import HttpProblem, log
 from serve.schemas import DatasetDocument
->>>>>>> 3de8569 (Version what service and worker write, and take the recipe's fields from the config alone)
 
 REFRESH_SECONDS = 5.0
 
@@ -66,13 +62,8 @@ class DatasetCatalog:
                 origin = found[name].source if name in found else "imported"
                 found[name] = _describe(name, True, origin, train.num_classes, train.count, test.count, train.shape)
         except (ValueError, OSError) as error:
-<<<<<<< HEAD
             log.warning("data root: %s", one_line(error))
-        return dict(sorted(found.items(), key=lambda item: (not item[1]["prepared"], item[0])))
-=======
-            log.warning("data root: %s", " ".join(str(error).split()))
         return dict(sorted(found.items(), key=lambda item: (not item[1].prepared, item[0])))
->>>>>>> 3de8569 (Version what service and worker write, and take the recipe's fields from the config alone)
 
 
 def _describe(

@@ -19,12 +19,8 @@ from pyarrow import fs
 from rayctsl.card import CARD, PHI, README, Card
 from rayctsl.registry import Initialization, initialization_folders, open_initialization, storage_root
 from rayctsl.storage import Storage
-<<<<<<< HEAD
 from rayctsl.words import one_line
-from serve.problems import Problem, log
-=======
 from serve.problems import HttpProblem, log
->>>>>>> 3de8569 (Version what service and worker write, and take the recipe's fields from the config alone)
 
 REFRESH_SECONDS = 2.0
 Stamp = tuple[int, int]  # modification time and size

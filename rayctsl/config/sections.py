@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -9,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
 Policy = Literal["keep", "reset"]
 
 
@@ -59,11 +62,11 @@ class DataConfig(Section):
 class OptimizerConfig(Section):
     optimizer: Literal["sgd", "momentum", "nesterov", "adam"] = "sgd"
     """The update rule; its step size is alpha (inner) or beta (outer)."""
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    momentum: Fraction = 0.9
     """For `momentum` and `nesterov`."""
     weight_decay: NonNegative = 0.0
     """Added to the gradient as weight_decay * parameters."""
-    adam_betas: tuple[float, float] = (0.9, 0.999)
+    adam_betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     """Decay of Adam's two averages."""
     adam_epsilon: Positive = 1e-8
     """Added to Adam's denominator."""
@@ -98,31 +101,50 @@ class ResetConfig(Section):
     """Batch-norm running statistics."""
 
 
-class FinetuneConfig(InnerConfig):
-    """Meta-testing: ordinary training on a target dataset from the initialization."""
+class RecipeConfig(InnerConfig):
+    """Ordinary training on a target dataset from an initialization, once.
+
+    The only place where these fields stand: the service's request and form, the client's flags and the worker take
+    them from here, titles for people included.
+    """
 
     steps: Count = 1000
     """Training steps."""
-    optimizer: Literal["sgd", "momentum", "nesterov", "adam"] = "nesterov"
-    """The update rule."""
-    alpha: NonNegative = 0.1
+    train_size: Annotated[Count | None, Field(title="Training images")] = None
+    """Training images to use, drawn class by class from the seed; all when absent."""
+    alpha: Annotated[NonNegative, Field(title="Learning rate")] = 0.1
     """Starting learning rate."""
-    decay_at: tuple[float, ...] = (0.4, 0.7, 0.9)
-    """Shares of the steps after which the learning rate falls."""
-    decay: Positive = 0.2
-    """Factor of each fall."""
     batch_size: Count = 128
     """Images per step (fewer when the training set is smaller)."""
-    train_size: Count | None = None
-    """Training images to use, drawn class by class from the seed; all when absent."""
+    optimizer: Literal["sgd", "momentum", "nesterov", "adam"] = "nesterov"
+    """The update rule."""
+    decay_at: Annotated[tuple[Share, ...], Field(title="Rate falls at")] = (0.4, 0.7, 0.9)
+    """Shares of the steps after which the learning rate falls."""
+    decay: Annotated[Positive, Field(title="Factor of each fall")] = 0.2
+    """What the learning rate is multiplied with at each fall."""
     crop_padding: Annotated[int, Field(ge=0)] | None = None
-    """As in `data`."""
-    flip: bool = True
-    """As in `data`."""
+    """Pixels of padding for random crops; an eighth of the image size when absent."""
+    flip: Annotated[bool, Field(title="Random mirror images")] = True
+    """Random horizontal flips."""
+    evaluate_every: Annotated[Count | None, Field(title="Steps between points")] = None
+    """Steps between two evaluations on the test split; chosen by what they cost when absent."""
+
+    def evaluation_period(self, num_test: int, points: int = 10) -> int:
+        """Steps between two evaluations: as asked for, else `points` of them while they cost a fifth of the training.
+
+        A training step costs about three forward passes of its batch, an evaluation one of every test image.
+        """
+        if self.evaluate_every is not None:
+            return self.evaluate_every
+        affordable = math.ceil(num_test / (0.2 * 3 * self.batch_size))
+        return max(1, self.steps // points, affordable)
+
+
+class FinetuneConfig(RecipeConfig):
+    """Meta-testing: the recipe over several seeds."""
+
     seeds: Count = 5
     """Independent runs for mean and interval."""
-    evaluate_every: Count | None = None
-    """Steps between two evaluations on the test split; a tenth of the steps when absent."""
 
 
 class TopologyConfig(Section):

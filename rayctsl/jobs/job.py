@@ -36,6 +36,7 @@ from rayctsl.learning.finetune import CurvePoint, Finetuner
 from rayctsl.models import build_model
 from rayctsl.registry import Initialization, open_initialization
 from rayctsl.storage import Storage
+from rayctsl.words import one_line
 
 ABSOLUTE_PATH = re.compile(r"(?<![\w.])(?:[a-z][a-z0-9+]*:/)?/[\w.@~+-]+(?:/[\w.@~+-]*)*")
 Runs = dict[RunName, Finetuner]
@@ -79,7 +80,7 @@ def _failure(error: Exception) -> Failure:
     """The reason as its user may see it: a sentence without this machine's paths; the rest goes to the worker's log."""
     traceback.print_exception(error, file=sys.stderr)
     if isinstance(error, ValueError):
-        return Failure(code="bad_input", message=ABSOLUTE_PATH.sub("…", one_line(error)))
+        return Failure(code="bad_input", message=ABSOLUTE_PATH.sub("…", one_line(error, 500)))
     kind = type(error).__name__
     return Failure(code="internal", message=f"{kind} while training; the log of the job's worker says more")
 
@@ -166,7 +167,7 @@ def _open(spec: JobSpec) -> Initialization:
     try:
         initialization = open_initialization(source.path)
     except ValueError as error:
-        print(one_line(error), file=sys.stderr)
+        print(one_line(error, 500), file=sys.stderr)
         raise ValueError(f"initialization {source.id} is gone from the storage since the job was accepted") from None
     if initialization.card.sha256 != source.sha256:
         raise ValueError(f"initialization {source.id} has changed since the job was accepted")
@@ -196,10 +197,6 @@ def _latest_checkpoint(job: Storage, attempt: int) -> dict[str, Tensor] | None:
         except (FileNotFoundError, SafetensorError):
             continue
     return None
-
-
-def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:500]
 
 
 def _now() -> float:
