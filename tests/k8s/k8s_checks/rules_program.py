@@ -254,6 +254,8 @@ def runs_are_created_on_purpose(objects: list[Object]) -> Iterator[str]:
         name, spec = each["metadata"]["name"], each["spec"]
         if not 1 <= spec.get("backoffLimit", 0) <= 3 or not spec.get("preRunningDeadlineSeconds"):
             yield f"{name}: too many attempts, or no end to waiting for a cluster"
+        if spec.get("submissionMode") != "K8sJobMode":  # kuberay#4945: a run in SidecarMode may hang
+            yield f"{name} is submitted in another way than was rehearsed"
         if "suspend" in spec:
             yield f"{name} would be suspended when it is applied again"
         if not spec["entrypoint"].startswith("bash /etc/rayctsl/scripts/attempt.sh python -m "):

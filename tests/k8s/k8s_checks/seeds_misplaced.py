@@ -195,6 +195,12 @@ MISPLACED = (
         lambda o: spec(o, "RayJob", "train").update(backoffLimit=20),
     ),
     Mistake(
+        "the submitter beside the head",
+        "runs_are_created_on_purpose",
+        "submitted in another way",
+        lambda o: spec(o, "RayJob", "train").update(submissionMode="SidecarMode"),
+    ),
+    Mistake(
         "a suspended sweep",
         "runs_are_created_on_purpose",
         "would be suspended",
