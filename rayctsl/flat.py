@@ -155,13 +155,13 @@ class Adam(Sgd):
         super().__init__(config, like)
         self.first, self.second = config.adam_betas
         self.epsilon = config.adam_epsilon
-        count = torch.zeros(1, dtype=torch.float64)
+        count = torch.zeros(1, dtype=torch.float64, device=like.device)
         self.state = {"mean": torch.zeros_like(like), "square": torch.zeros_like(like), "count": count}
 
     def direction(self, theta: Tensor, grad: Tensor, part: slice = slice(None)) -> Tensor:
         if self.weight_decay:
             grad = theta.mul(self.weight_decay).add_(grad)
-        count = int(self.state["count"].add_(1).item())
+        count = self.state["count"].add_(1)[0]  # stays on the device: nobody waits for it
         mean = self.state["mean"][part].mul_(self.first).add_(grad.mul(1 - self.first))
         square = self.state["square"][part].mul_(self.second).add_(grad.square().mul_(1 - self.second))
         scale = (square / (1 - self.second**count)).sqrt_().add_(self.epsilon)

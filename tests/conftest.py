@@ -24,8 +24,10 @@ import torch
 
 from rayctsl.data.library import Dataset
 from rayctsl.data.store import SplitInfo, open_split, write_split
+from tests import strict_device as accelerator
 
 torch.set_num_threads(1)
+accelerator.install()  # before the first backward pass, which counts the devices there are; nobody sees it until a test
 
 pytest_plugins = ["tests.kept_actors"]
 
@@ -53,6 +55,14 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.environ["RAYCTSL_DATA"] = str(root)
     yield root
     del os.environ["RAYCTSL_DATA"]
+
+
+@pytest.fixture
+def strict_device() -> Iterator[str]:
+    """The name of an accelerator that exists during this test; see `tests/strict_device.py`."""
+    accelerator.switch_on()
+    yield accelerator.NAME
+    accelerator.switch_off()
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ from rayctsl.cluster.exchange.collective import StoreAddress
 from rayctsl.cluster.exchange.ray_calls import Collector
 from rayctsl.cluster.exchange.shared_memory import remove_segment
 from rayctsl.cluster.membership import Membership, Place
+from rayctsl.device import choose_device
 from rayctsl.learning.group import TaskGroup
 from rayctsl.learning.loop import keep_here, run_steps
 from rayctsl.learning.meta_learner import MetaLearner as Meta
@@ -52,7 +53,7 @@ class Worker:
         torch.set_num_threads(problem.config.topology.threads)
         self.problem, self.config = problem, problem.config
         self.method = build_method(self.config.method, self.config.seed)
-        self.device = "cuda" if torch.cuda.is_available() and ray.get_gpu_ids() else "cpu"
+        self.device = choose_device(granted=bool(ray.get_gpu_ids()))
         self.group: TaskGroup | None = None
         self.meta: Meta | None = None
         self.connection: Connection | None = None
@@ -117,7 +118,7 @@ class Worker:
             delta_norms=np.array([record.delta_norm for record in records]),
             inner_steps=np.array([record.inner_steps for record in records]),
             counts=self.group.counts(),
-            busy_seconds=sum(self.group.take_seconds().values()),
+            busy_seconds=self.group.take_seconds(),
             stall_seconds=self._traffic()[0] - waited,
             bytes_sent=self._traffic()[1] - sent,
             rss_bytes=resident_bytes(),
@@ -165,7 +166,7 @@ class TaskLearner(Worker):
 
     def name_phi(self, phi: Tensor) -> dict[str, Tensor]:
         assert self.group is not None
-        return next(iter(self.group.learners.values())).flat.name_backbone(phi.to(self.device))
+        return next(iter(self.group.learners.values())).flat.name_backbone(phi.cpu())
 
 
 @ray.remote(concurrency_groups={"control": 1, "calls": 256}, max_restarts=0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from torch import Tensor
 
 from rayctsl.data.store import Split, SplitInfo
+from rayctsl.device import send
 
 
 def generator_for(seed: int, name: str, purpose: str, number: int = 0) -> np.random.Generator:
@@ -39,15 +41,26 @@ class Normalizer:
         self.scale = torch.tensor([1 / s for s in info.std], dtype=torch.float32, device=device)
         self.offset = torch.tensor([-m / s for m, s in zip(info.mean, info.std, strict=True)], device=device)
 
-    def __call__(self, images: np.ndarray) -> Tensor:
+    def __call__(self, images: np.ndarray | Tensor) -> Tensor:
         # uint8 crosses to the device, a quarter of the bytes of float32.
-        pixels = torch.from_numpy(images).to(self.device, non_blocking=True)
+        pixels = images if isinstance(images, Tensor) else send(images, self.device)
         values = torch.addcmul(self.offset, pixels, self.scale).permute(0, 3, 1, 2)
         return values if self.channels_last else values.contiguous()
 
 
+class Draw(NamedTuple):
+    """What chance decides of one batch: where each image is cropped, and which are mirrored."""
+
+    down: np.ndarray  # [B], 0 .. 2 * padding
+    right: np.ndarray
+    mirrored: np.ndarray  # [B] bool
+
+
 class Batches:
-    """The endless training batches of one split, by step: an epoch is a seeded permutation, cut into batches."""
+    """The endless training batches of one split, by step: an epoch is a seeded permutation, cut into batches.
+
+    On a CPU; `on_device.py` gives the same batches to an accelerator.
+    """
 
     def __init__(
         self,
@@ -59,7 +72,6 @@ class Batches:
         crop_padding: int | None = None,
         flip: bool = True,
         indices: np.ndarray | None = None,
-        device: torch.device | str = "cpu",
         channels_last: bool = False,
     ):
         self.split, self.seed, self.name, self.flip = split, seed, name, flip
@@ -67,9 +79,9 @@ class Batches:
         self.batch_size = min(batch_size, len(self.indices))
         height, width, channels = split.info.shape
         self.padding = height // 8 if crop_padding is None else crop_padding
-        self.normalize = Normalizer(split.info, device, channels_last)
+        self.channels_last = channels_last
+        self.normalize = Normalizer(split.info, channels_last=channels_last)
         self.labels = torch.from_numpy(split.labels.astype(np.int64))
-        self.device = device
         padded = (self.batch_size, height + 2 * self.padding, width + 2 * self.padding, channels)
         self._padded = np.zeros(padded, np.uint8)
         self._epoch = -1
@@ -77,9 +89,13 @@ class Batches:
 
     def __call__(self, step: int) -> tuple[Tensor, Tensor]:
         """Images float32 [B, C, H, W] and labels [B] of one step."""
+        images, labels = self.pixels(step)
+        return self.normalize(images), labels
+
+    def pixels(self, step: int) -> tuple[np.ndarray, Tensor]:
+        """The step's augmented images as uint8 [B, H, W, C], and its labels."""
         chosen = self.choose(step)
-        images = self.augment(self.split.images(chosen), step)
-        return self.normalize(images), self.labels[torch.from_numpy(chosen)].to(self.device)
+        return self.augment(self.split.images(chosen), step), self.labels[torch.from_numpy(chosen)]
 
     def choose(self, step: int) -> np.ndarray:
         """The dataset indices of a step's batch; a batch may span the end of an epoch."""
@@ -89,9 +105,17 @@ class Batches:
         missing = self.batch_size - len(chosen)
         return np.concatenate([chosen, self._shuffled(epoch + 1)[:missing]]) if missing else chosen
 
+    def draw(self, step: int) -> Draw:
+        """Crops and flips of a step's batch."""
+        random, count = generator_for(self.seed, self.name, "augment", step), self.batch_size
+        down = right = np.zeros(count, np.int64)
+        if self.padding:
+            down, right = random.integers(0, 2 * self.padding + 1, (2, count))
+        return Draw(down, right, random.random(count) < 0.5 if self.flip else np.zeros(count, bool))
+
     def augment(self, images: np.ndarray, step: int) -> np.ndarray:
         """Random crops of the zero-padded images, and random flips, a whole batch at a time."""
-        random = generator_for(self.seed, self.name, "augment", step)
+        draw = self.draw(step)
         count, height, width, channels = images.shape
         if self.padding:
             reach, canvas = 2 * self.padding + 1, self._padded
@@ -100,10 +124,9 @@ class Batches:
             # Every crop of every image as one view; picking B of them is a single gather.
             strides = (*canvas.strides[:3], rows, columns, canvas.strides[3])
             crops = as_strided(canvas, (count, reach, reach, height, width, channels), strides, writeable=False)
-            down, right = random.integers(0, reach, (2, count))
-            images = crops[np.arange(count), down, right]
-        if self.flip:
-            mirrored = np.flatnonzero(random.random(count) < 0.5)
+            images = crops[np.arange(count), draw.down, draw.right]
+        mirrored = np.flatnonzero(draw.mirrored)
+        if len(mirrored):
             images[mirrored] = images[mirrored, :, ::-1]
         return images
 
@@ -121,5 +144,4 @@ def batches_in_order(
     indices = np.arange(len(split)) if indices is None else indices
     for start in range(0, len(indices), batch_size):
         chosen = indices[start : start + batch_size]
-        labels = torch.from_numpy(split.labels[chosen].astype(np.int64)).to(normalize.device)
-        yield normalize(split.images(chosen)), labels
+        yield normalize(split.images(chosen)), send(split.labels[chosen].astype(np.int64), normalize.device)

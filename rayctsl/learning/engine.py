@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rayctsl.device import choose_device, describe_device
 from rayctsl.futures import finished
 from rayctsl.learning.group import TaskGroup
 from rayctsl.learning.loop import run_steps
@@ -49,12 +50,13 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """All tasks in this process."""
+    """All tasks in this process, on its accelerator if it has one."""
 
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: Problem, device: str | None = None):
         self.problem, config = problem, problem.config
         self.method = build_method(config.method, config.seed)
-        tasks = [problem.build_task(name, "cpu") for name in problem.task_names]
+        self.device = device or choose_device()
+        tasks = [problem.build_task(name, self.device) for name in problem.task_names]
         self.group = TaskGroup(tasks, config, self.method)
         self.first = next(iter(self.group.learners.values()))
         self.meta = MetaLearner(config, self.method, self.first.theta)
@@ -77,14 +79,15 @@ class LocalEngine:
         )
 
     def capture(self, step: int) -> Future[RunState]:
-        meta = {name: value.clone() for name, value in self.meta.state().items()}
+        meta = {name: value.cpu().clone() for name, value in self.meta.state().items()}
         return finished(RunState(step, meta, self.group.states()))
 
     def name_phi(self, phi: Tensor) -> dict[str, Tensor]:
-        return self.first.flat.name_backbone(phi)
+        return self.first.flat.name_backbone(phi.cpu())
 
     def describe(self) -> str:
-        return "; ".join([f"{len(self.group.learners)} tasks in this process", *self.group.notices])
+        where = f"{len(self.group.learners)} tasks in this process on {describe_device(self.device)}"
+        return "; ".join([where, *self.group.notices])
 
     def close(self) -> None:
         pass

@@ -58,9 +58,9 @@ class Grid:
     def _splits(self, vector: Tensor) -> bool:
         return vector.dtype == torch.float64 or self.unit_bits < COARSE_BITS
 
-    def add(self, total: Tensor, contribution: Tensor) -> Tensor:
-        """Add a task's contribution to a total, unless it does not fit; whether it did, as a value on the device."""
-        fits, size = contribution.abs().amax() < 2.0**self.limit_bits, len(contribution)
+    def add(self, total: Tensor, contribution: Tensor, alive: Tensor | bool = True) -> Tensor:
+        """Add a living task's contribution to a total if it fits; whether it was added, as a value on the device."""
+        fits, size = (contribution.abs().amax() < 2.0**self.limit_bits) & alive, len(contribution)
         refused = ~fits
         scaled = contribution.mul(2.0**self.unit_bits)
         multiples = scaled.round()
@@ -76,7 +76,7 @@ class Grid:
         sums = total[: len(phi)]
         if self._splits(phi):
             sums = total[len(phi) : -1].mul(2.0**-self.rest_bits).add_(sums)
-        return sums.div(total[-1]).mul_(2.0**-self.unit_bits).to(phi.dtype)
+        return sums.div(total[-1].clamp(min=1)).mul_(2.0**-self.unit_bits).to(phi.dtype)
 
 
 class Unrounded(Grid):
@@ -88,11 +88,11 @@ class Unrounded(Grid):
     def no_tasks(self, phi: Tensor) -> Tensor:
         return phi.new_zeros(len(phi) + 1)
 
-    def add(self, total: Tensor, contribution: Tensor) -> Tensor:
-        fits = contribution.sum().isfinite()
+    def add(self, total: Tensor, contribution: Tensor, alive: Tensor | bool = True) -> Tensor:
+        fits = contribution.sum().isfinite() & alive
         total[:-1].add_(contribution.masked_fill(~fits, 0.0))
         total[-1].add_(fits)
         return fits
 
     def mean(self, total: Tensor, phi: Tensor) -> Tensor:
-        return total[:-1].div(total[-1])
+        return total[:-1].div(total[-1].clamp(min=1))

@@ -18,7 +18,9 @@ from torch.nn import functional
 from rayctsl.config import FinetuneConfig
 from rayctsl.data.batches import Batches, Normalizer, batches_in_order, generator_for
 from rayctsl.data.library import Dataset
+from rayctsl.data.on_device import batches_on
 from rayctsl.flat import FlatModule, build_optimizer, copy_state, load_backbone
+from rayctsl.learning.processor import keep_freed_memory
 from rayctsl.models import find_head
 from rayctsl.statistics import mean_and_interval
 
@@ -80,7 +82,9 @@ class Finetuner:
         head_name = find_head(module)
         if phi is not None:
             load_backbone(self.module, phi, head_name)
-        self.flat = FlatModule(self.module, head_name)
+        keep_freed_memory()
+        channels_last = getattr(module, "channels_last", False)
+        self.flat = FlatModule(self.module, head_name, channels_last)
         self.optimizer = build_optimizer(config, self.flat.vector)
         self.step = 0
         self.curve: list[CurvePoint] = []
@@ -89,7 +93,7 @@ class Finetuner:
         # Validation on a held-out part of the training split reads training images, a test the test split.
         self.test_split = dataset.test if test_indices is None else dataset.train
         self.test_indices = test_indices
-        self.batches = Batches(
+        batches = Batches(
             dataset.train,
             seed=seed,
             name=f"finetune/{dataset.name}",
@@ -97,10 +101,11 @@ class Finetuner:
             crop_padding=config.crop_padding,
             flip=config.flip,
             indices=self.train_indices,
-            device=device,
+            channels_last=channels_last,
         )
-        self.normalize = Normalizer(dataset.train.info, device)
-        self._losses: list[float] = []
+        self.batches = batches_on(batches, device)
+        self.normalize = Normalizer(dataset.train.info, device, channels_last)
+        self._losses: list[Tensor] = []  # since the last point; nobody waits for them before
 
     def run(self, steps: int | None = None, on_point: Callable[[CurvePoint], None] | None = None) -> None:
         """Train on to step `steps` (default: the end), evaluating on the way."""
@@ -111,7 +116,7 @@ class Finetuner:
             self._losses.append(self._train_step())
             self.step += 1
             if self.step % every == 0 or self.step == self.config.steps:
-                point = CurvePoint(self.step, float(np.mean(self._losses)), self.evaluate())
+                point = CurvePoint(self.step, float(np.mean(self._read_losses())), self.evaluate())
                 self._losses.clear()
                 self.curve.append(point)
                 if on_point:
@@ -121,7 +126,10 @@ class Finetuner:
         passed = sum(self.step >= share * self.config.steps for share in self.config.decay_at)
         return self.config.alpha * self.config.decay**passed
 
-    def _train_step(self) -> float:
+    def _read_losses(self) -> list[float]:
+        return torch.stack(self._losses).cpu().tolist() if self._losses else []
+
+    def _train_step(self) -> Tensor:
         self.module.train()
         images, labels = self.batches(self.step)
         self.flat.grad.zero_()
@@ -129,17 +137,17 @@ class Finetuner:
         loss.backward()
         direction = self.optimizer.direction(self.flat.vector, self.flat.grad)
         self.flat.vector.add_(direction, alpha=-self.learning_rate())
-        return loss.item()
+        return loss.detach()
 
     @torch.no_grad()
     def evaluate(self) -> float:
         """Accuracy on the test images."""
         self.module.eval()
-        correct = total = 0
+        correct, total = torch.zeros((), dtype=torch.int64, device=self.device), 0
         for images, labels in batches_in_order(self.test_split, self.normalize, EVALUATION_BATCH, self.test_indices):
-            correct += int((self.module(images).argmax(1) == labels).sum())
+            correct += (self.module(images).argmax(1) == labels).sum()
             total += len(labels)
-        return correct / total
+        return int(correct) / total
 
     def state(self) -> dict[str, Tensor]:
         """Copies of everything needed to continue, besides what the arguments say."""
@@ -148,7 +156,7 @@ class Finetuner:
         state = {name: value.detach().cpu().clone() for name, value in state.items()}
         curve = [[point.step, point.loss, point.accuracy] for point in self.curve]
         state["curve"] = torch.tensor(curve, dtype=torch.float64).reshape(-1, 3)
-        state["losses"] = torch.tensor(self._losses, dtype=torch.float64)
+        state["losses"] = torch.tensor(self._read_losses(), dtype=torch.float64)
         state["step"] = torch.tensor([self.step])
         return state
 
@@ -158,7 +166,7 @@ class Finetuner:
         own = {"curve", "losses", "step"}
         copy_state(live, {name: value for name, value in state.items() if name not in own})
         self.curve = [CurvePoint(int(s), loss, accuracy) for s, loss, accuracy in state["curve"].tolist()]
-        self._losses = state["losses"].tolist()
+        self._losses = list(state["losses"].to(self.flat.vector))
         self.step = int(state["step"].item())
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
-import time
+from collections.abc import Iterable
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rayctsl.config import Config
+from rayctsl.device import Stopwatch
 from rayctsl.learning.exact_sum import Grid
 from rayctsl.learning.processor import keep_freed_memory, why_not_bf16
 from rayctsl.learning.task_learner import COUNTED, TaskLearner
 from rayctsl.learning.tasks import Task
 from rayctsl.methods import Method, Step
+
+STOP = -(2**20)  # added to the number of tasks by one that diverged: no meta-update follows, in any process
 
 
 class NonFiniteLoss(ValueError):
@@ -24,21 +26,28 @@ class NonFiniteLoss(ValueError):
 
 
 class TaskGroup:
-    """Some tasks' learners, in the order of the config."""
+    """Some tasks' learners, in the order of the config.
+
+    `alive` [tasks] is False from the step on at which a task's loss or contribution is not finite. It stays on the
+    device, where it masks what the task contributes; `StepLog` reads it when a chunk of steps has ended.
+    """
 
     def __init__(self, tasks: list[Task], config: Config, method: Method):
         self.config, self.method, self.grid = config, method, Grid.of(config, method)
         keep_freed_memory()
         self.learners = {task.name: TaskLearner(task, config) for task in tasks}
+        self.names = tuple(self.learners)
         self.dropped: set[str] = set()
-        self.seconds = dict.fromkeys(self.learners, 0.0)  # computing time per task since the last `take_seconds`
+        devices = [learner.theta.device for learner in self.learners.values()]
+        self.device = devices[0] if devices else torch.device("cpu")
+        self.alive = torch.ones(len(tasks), dtype=torch.bool, device=self.device)
+        self._stopwatch = Stopwatch(self.device)
 
     @property
     def notices(self) -> list[str]:
         """What the user should know about how this group computes."""
-        kinds = {learner.theta.device.type for learner in self.learners.values()}
-        reasons = [why_not_bf16(kind) for kind in kinds] if self.config.precision == "bf16" else []
-        return [f"precision bf16 is not used, but fp32: {reason}" for reason in reasons if reason]
+        reason = why_not_bf16(self.device.type) if self.learners and self.config.precision == "bf16" else None
+        return [f"precision bf16 is not used, but fp32: {reason}"] if reason else []
 
     @property
     def active(self) -> list[TaskLearner]:
@@ -48,17 +57,13 @@ class TaskGroup:
         for learner in self.active:
             learner.begin_trajectory(phi)
 
-    def inner_step(self, phi: Tensor, step: Step) -> np.ndarray:
+    def inner_step(self, phi: Tensor, step: Step) -> Tensor:
         """One inner step of every task; returns the losses [tasks], NaN for dropped ones."""
-        losses = np.full(len(self.learners), np.nan)
-        for place, (name, learner) in enumerate(self.learners.items()):
-            if name in self.dropped:
-                continue
-            started = time.perf_counter()
-            losses[place] = self.method.inner_step(learner, phi, step)
-            self.seconds[name] += time.perf_counter() - started
-            if not math.isfinite(losses[place]):
-                self._handle_non_finite(name, float(losses[place]), step)
+        losses = phi.new_full((len(self.learners),), torch.nan)
+        with self._stopwatch.running():
+            for learner in self.active:
+                losses[self.names.index(learner.task.name)] = self.method.inner_step(learner, phi, step)
+        self.alive &= losses.isfinite()
         return losses
 
     def contribution(self, phi: Tensor, step: Step) -> Tensor:
@@ -67,32 +72,40 @@ class TaskGroup:
         for learner in self.active:
             pull = self.method.contribution(learner, phi, step)
             # A step from a finite loss may still overflow: catch it before it reaches phi and everyone else.
-            if not self.grid.add(total, pull):
-                self._handle_non_finite(learner.task.name, pull.abs().amax().item(), step)
+            alive = self.alive[self.names.index(learner.task.name)]
+            alive.copy_(self.grid.add(total, pull, alive))
+            if self.config.on_non_finite == "stop":
+                total[-1].add_(~alive * STOP)
         return total
 
     def shift(self, phi: Tensor, delta: Tensor, step: Step) -> None:
         for learner in self.active:
             self.method.shift(learner, phi, delta, step)
 
-    def _handle_non_finite(self, name: str, value: float, step: Step) -> None:
-        if self.config.on_non_finite == "drop":
+    def drop(self, names: Iterable[str], counts: np.ndarray) -> None:
+        """Leave tasks out from now on; `counts` [tasks, kinds] are the gradients up to where each of them diverged."""
+        for name in names:
             self.dropped.add(name)
-            return
+            self.learners[name].counts.copy_(torch.from_numpy(counts[self.names.index(name)]))
+
+    def diverged(self, name: str, step: Step, value: str) -> NonFiniteLoss:
         where = f"inner step {step.k} of trajectory {step.m + 1}"
-        raise NonFiniteLoss(
-            f"task {name!r} diverged (a {value:g} at {where}); lower beta or alpha, or set on_non_finite=drop"
+        return NonFiniteLoss(
+            f"task {name!r} diverged (a {value} at {where}); lower beta or alpha, or set on_non_finite=drop"
         )
 
-    def take_seconds(self) -> dict[str, float]:
-        """Computing seconds per task since the last call."""
-        taken, self.seconds = self.seconds, dict.fromkeys(self.learners, 0.0)
-        return taken
+    def take_seconds(self) -> float:
+        """Computing seconds since the last call; only when a chunk has ended."""
+        return self._stopwatch.take()
+
+    def counts_by_task(self) -> np.ndarray:
+        """Gradients taken so far [tasks, kinds]: inner, held-out, Hessian products."""
+        counts = [learner.counts.numpy() for learner in self.learners.values()]
+        return np.array(counts) if counts else np.zeros((0, len(COUNTED)), int)
 
     def counts(self) -> np.ndarray:
-        """Gradients taken so far over all tasks: inner, held-out, Hessian products."""
-        counts = [learner.counts.numpy() for learner in self.learners.values()]
-        return np.sum(counts, axis=0) if counts else np.zeros(len(COUNTED), int)
+        """Gradients taken so far over all tasks."""
+        return self.counts_by_task().sum(0)
 
     def states(self) -> dict[str, dict[str, Tensor]]:
         """Copies of every task's complete state."""
@@ -104,5 +117,6 @@ class TaskGroup:
 
     def load_states(self, states: dict[str, dict[str, Tensor]]) -> None:
         self.dropped = {name for name in self.learners if states[name]["dropped"].item()}
+        self.alive = torch.tensor([name not in self.dropped for name in self.learners], device=self.device)
         for name, learner in self.learners.items():
             learner.load_state({key: value for key, value in states[name].items() if key != "dropped"})

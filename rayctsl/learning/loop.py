@@ -1,7 +1,8 @@
 """The algorithm on one page: `take_step` is the inner loop of every method, in one process or in many.
 
 `run_local` runs it here; the cluster's actors run the very same `run_steps`, each with its own tasks and a replica of
-the meta-learner, and differ only in the `Exchange` that sums contributions over processes.
+the meta-learner, and differ only in the `Exchange` that sums contributions over processes. What a step leaves behind
+stays on the device until its chunk ends: nothing inside makes the host wait for an accelerator.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import numpy as np
 from torch import Tensor
 
 from rayctsl.futures import finished
-from rayctsl.learning.group import NonFiniteLoss, TaskGroup
+from rayctsl.learning.group import TaskGroup
 from rayctsl.learning.meta_learner import MetaLearner
+from rayctsl.learning.step_log import StepLog
 from rayctsl.methods import Method, Step
 
 Exchange = Callable[[Tensor], "Future[Tensor]"]  # this process's sum -> (later) the sum over all processes
@@ -45,17 +47,23 @@ def run_steps(
     exchange: Exchange = keep_here,
     on_step: Callable[[int], None] | None = None,
 ) -> list[StepRecord]:
-    """Inner steps number start .. stop - 1 of a run, with every meta-update and shift in between."""
+    """Inner steps number start .. stop - 1 of a run, with every meta-update and shift in between.
+
+    Raises NonFiniteLoss at the end of these steps, not inside: from the step that diverged on, phi stays where it was.
+    """
     travelling: Future[Tensor] | None = keep_here(meta.pending) if meta.pending is not None else None
-    records = []
-    for index in range(start, stop):
-        record, travelling = take_step(Step.at(index, inner_steps), method, group, meta, exchange, travelling)
-        records.append(record)
+    log = StepLog([Step.at(index, inner_steps) for index in range(start, stop)], group, meta.phi)
+    for row, step in enumerate(log.steps):
+        travelling = take_step(step, method, group, meta, exchange, travelling, log, row)
         if on_step:
-            on_step(index)
+            on_step(step.index)
     # A total still on its way is part of the state: it belongs to the next step, in this call or after a restart.
     meta.pending = travelling.result() if travelling is not None else None
-    return records
+    log.close()
+    return [
+        StepRecord(losses, float(norm), int(taken))
+        for losses, norm, taken in zip(log.losses, log.delta_norms, log.inner_steps, strict=True)
+    ]
 
 
 def take_step(
@@ -65,25 +73,25 @@ def take_step(
     meta: MetaLearner,
     exchange: Exchange,
     travelling: Future[Tensor] | None,
-) -> tuple[StepRecord, Future[Tensor] | None]:
+    log: StepLog,
+    row: int,
+) -> Future[Tensor] | None:
     """One inner step of every task, and the meta-update that follows it, if one does.
 
     With shift_delay 0 (the paper) the total is applied at once. With 1 it travels while the next gradient is computed:
     theta - phi is the same before and after a shift, so a late shift costs accuracy only in where gradients are taken.
     """
-    if step.k == 1:
-        group.begin_trajectory(meta.phi)
-    losses = group.inner_step(meta.phi, step)
-    norms = []
 
     def apply(total: Tensor) -> None:
-        if total[-1] == 0:
-            raise NonFiniteLoss("every task has diverged and was dropped; lower beta or alpha")
         delta = meta.update(total)
         group.shift(meta.phi, delta, step)
-        norms.append(delta.norm().item())
+        log.note_update(row, total, delta)
 
+    if step.k == 1:
+        group.begin_trajectory(meta.phi)
+    log.note_losses(row, group.inner_step(meta.phi, step))
     contribution = group.contribution(meta.phi, step) if method.updates_at(step) else None
+    log.note_alive(row)
     if travelling is not None:
         apply(travelling.result())
         travelling = None
@@ -92,5 +100,4 @@ def take_step(
         if method.shift_delay == 0 or step.k == step.K:
             apply(travelling.result())
             travelling = None
-    norm = norms[-1] if norms else float("nan")
-    return StepRecord(losses, norm, inner_steps=int(group.counts()[0])), travelling
+    return travelling

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from rayctsl.config import Config
@@ -27,16 +28,19 @@ class MetaLearner:
     def __init__(self, config: Config, method: Method, phi: Tensor, grid: Grid | None = None):
         self.phi = phi.clone()
         self.grid = grid or Grid.of(config, method)
-        self.beta = method.beta
+        self._rate = self.phi.new_full((), -method.beta)
         self.optimizer = build_optimizer(config.outer or method.outer_rule(config.inner), self.phi)
         self.pending: Tensor | None = None
         self.decay = config.method.average
         self.average = self.phi.clone() if self.decay else None
 
     def update(self, total: Tensor) -> Tensor:
-        """phi <- phi + delta for a total in units of the grid, whose last entry counts the tasks; returns delta."""
+        """phi <- phi + delta for a total in units of the grid, whose last entry counts the tasks; returns delta.
+
+        Without a task (all have diverged, or one has and the run will stop for it) phi stays where it is.
+        """
         gradient = self.grid.mean(total, self.phi).neg_()
-        delta = self.optimizer.direction(self.phi, gradient).mul(-self.beta)
+        delta = self.optimizer.direction(self.phi, gradient).mul(torch.where(total[-1] > 0, self._rate, 0))
         self.phi.add_(delta)
         if self.average is not None:
             self.average.mul_(self.decay).add_(self.phi.mul(1 - self.decay))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rayctsl.config import Config
 from rayctsl.data.library import Dataset, open_dataset
-from rayctsl.learning.tasks import ImageTask, ModelBuilder, Task
+from rayctsl.learning.tasks import ImageTask, ModelBuilder, Task, own_task
 from rayctsl.methods import build_method
 
 
@@ -35,7 +35,7 @@ class Problem:
         def build_task(name: str, device: str) -> Task:
             own = tasks[name] if tasks is not None else open_dataset(name, config.data.root)
             if not isinstance(own, Dataset):
-                return own
+                return own_task(own, device)
             return ImageTask(own, config, needs_held_out=method.needs_held_out, model=model, device=device)
 
         return cls(config, names, build_task)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
@@ -26,11 +27,17 @@ class SnapshotManifest(Contract):
     Example: SnapshotManifest(step=500, sha256={"meta": "9f2c…", "task-svhn": "03ab…"}, facts={"packing": {…}})
     """
 
+    CURRENT: ClassVar[int] = 2
+
     step: int
     sha256: dict[str, str]
     """Of each file, by its name without the ending."""
     facts: JsonObject
     """What the engine wants back."""
+
+    @classmethod
+    def upgrade(cls, raw: JsonObject) -> JsonObject:
+        raise ValueError("its weights lie in the order of an older rayctsl, which has to finish the run")
 
 
 @dataclass

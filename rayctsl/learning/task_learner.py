@@ -26,7 +26,8 @@ class TaskLearner:
     def __init__(self, task: Task, config: Config):
         self.task, self.config = task, config
         self.module = task.build_module().train()
-        self.flat = FlatModule(self.module, task.head_name(self.module), own_norm=config.own_norm)
+        layout, own_norm = getattr(task, "channels_last", False), config.own_norm
+        self.flat = FlatModule(self.module, task.head_name(self.module), channels_last=layout, own_norm=own_norm)
         self.theta, self.theta_grad, self.head = self.flat.backbone, self.flat.backbone_grad, self.flat.head
         self.forward = compiled(self.module) if config.compile else self.module
         self._bf16 = config.precision == "bf16" and why_not_bf16(self.theta.device.type) is None
@@ -48,15 +49,15 @@ class TaskLearner:
         if reset.norm_stats == "reset":
             copy_state(self.flat.buffers(), self._first_buffers)
 
-    def compute_gradient(self, index: int, *, head_only: bool = False) -> float:
-        """Leave the training gradient of batch `index` in `flat.grad`; returns the loss."""
+    def compute_gradient(self, index: int, *, head_only: bool = False) -> Tensor:
+        """Leave the training gradient of batch `index` in `flat.grad`; returns the loss, unread."""
         self.alpha = alpha_at(self.config, index)
         self.flat.grad.zero_()
         self.flat.freeze_backbone(head_only)
         loss = self._loss(index)
         loss.backward()
         self.counts[0] += 1
-        return loss.item()
+        return loss.detach()
 
     def apply_gradient(self, *, head_only: bool = False) -> None:
         """One step of the inner optimizer along `flat.grad`."""
@@ -72,10 +73,10 @@ class TaskLearner:
         self.counts[1] += 1
         return self.theta_grad.clone()
 
-    def training_loss(self, index: int) -> float:
+    def training_loss(self, index: int) -> Tensor:
         """The loss of batch `index`, without a gradient."""
         with torch.no_grad():
-            return self._loss(index).item()
+            return self._loss(index)
 
     def hessian(self, index: int) -> Callable[[Tensor], Tensor]:
         """The map v -> H v with the backbone's Hessian of the training loss of batch `index`."""

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rayctsl.device import send
 from rayctsl.methods.base import Learner, Method, Step
 
 
@@ -27,5 +28,5 @@ class RandomShifting(NoShifting):
     def shift(self, learner: Learner, phi: Tensor, delta: Tensor, step: Step) -> None:
         (number,) = np.random.SeedSequence([self.seed, step.index]).generate_state(1, np.uint64)
         generator = torch.Generator().manual_seed(int(number))
-        noise = torch.randn(delta.shape, generator=generator, dtype=delta.dtype).to(delta.device)
+        noise = send(torch.randn(delta.shape, generator=generator, dtype=delta.dtype), delta.device)
         learner.theta.add_(noise.mul_(delta.norm() / noise.norm()))

@@ -14,13 +14,12 @@ class Accurate(Method):
     and sees the trajectory's first k batches.
     """
 
-    def inner_step(self, learner: Learner, phi: Tensor, step: Step) -> float:
+    def inner_step(self, learner: Learner, phi: Tensor, step: Step) -> Tensor:
         state = learner.adaptation_state()
         if step.k == 1:
             learner.memory.update({f"start.{name}": value.clone() for name, value in state.items()})
         learner.load_adaptation_state({name: learner.memory[f"start.{name}"] for name in state})
         learner.theta.copy_(phi)
-        loss = 0.0
         for index in range(step.index - step.k + 1, step.index + 1):
             loss = learner.compute_gradient(index)
             learner.apply_gradient()

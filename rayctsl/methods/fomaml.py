@@ -32,7 +32,7 @@ class Anil(Fomaml):
 
     head_only = True
 
-    def inner_step(self, learner: Learner, phi: Tensor, step: Step) -> float:
+    def inner_step(self, learner: Learner, phi: Tensor, step: Step) -> Tensor:
         loss = learner.compute_gradient(step.index, head_only=True)
         learner.apply_gradient(head_only=True)
         return loss
@@ -58,7 +58,7 @@ class FomamlPP(Fomaml):
         annealed = min(step.m / self.anneal, 1.0) if self.anneal else 0.0
         return (1 - annealed) / count + annealed * last
 
-    def inner_step(self, learner: Learner, phi: Tensor, step: Step) -> float:
+    def inner_step(self, learner: Learner, phi: Tensor, step: Step) -> Tensor:
         accumulated = remember(learner, "multi_step")
         if step.k == 1:
             accumulated.zero_()

@@ -27,7 +27,7 @@ class Imaml(Method):
         self.strength, self.proximal = config.regularization, config.proximal
         self.cg_steps, self.damping = config.cg_steps, config.cg_damping
 
-    def inner_step(self, learner: Learner, phi: Tensor, step: Step) -> float:
+    def inner_step(self, learner: Learner, phi: Tensor, step: Step) -> Tensor:
         loss = learner.compute_gradient(step.index)
         if self.proximal:
             learner.theta_grad.add_(learner.theta - phi, alpha=self.strength)
@@ -45,19 +45,21 @@ class Imaml(Method):
 
 
 def conjugate_gradient(operator: Callable[[Tensor], Tensor], target: Tensor, steps: int) -> Tensor:
-    """Approximately solve operator(x) = target, starting from zero."""
+    """Approximately solve operator(x) = target, starting from zero.
+
+    The solve ends early where nothing remains or the operator turns out not to be positive definite: the answer so far
+    is the best there is then, the plain gradient at worst. The end is a mask, so that an accelerator is not waited for.
+    """
     solution, residual = torch.zeros_like(target), target.clone()
     direction, rest = residual.clone(), residual.dot(residual)
+    going = torch.ones_like(rest, dtype=torch.bool)
     for _ in range(steps):
-        if rest == 0:
-            break
         image = operator(direction)
         curvature = direction.dot(image)
-        if curvature <= 0:  # not positive definite: the answer so far is the best there is, the plain gradient at worst
-            return solution if solution.any() else target
-        length = rest / curvature
-        solution.add_(direction * length)
-        residual.sub_(image * length)
+        going = going & (rest != 0) & ~(curvature <= 0)
+        length = torch.where(going, rest / curvature, 0)
+        solution.add_(torch.where(going, direction * length, 0))
+        residual.sub_(torch.where(going, image * length, 0))
         rest, previous = residual.dot(residual), rest
-        direction = residual + direction * (rest / previous)
-    return solution
+        direction = torch.where(going, residual + direction * (rest / previous), direction)
+    return torch.where(solution.any(), solution, target)

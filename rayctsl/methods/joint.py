@@ -17,7 +17,7 @@ class Mtl(Method):
     def outer_rule(self, inner: OptimizerConfig) -> OptimizerConfig:
         return OptimizerConfig(**{name: getattr(inner, name) for name in OptimizerConfig.model_fields})
 
-    def inner_step(self, learner: Learner, phi: Tensor, step: Step) -> float:
+    def inner_step(self, learner: Learner, phi: Tensor, step: Step) -> Tensor:
         loss = learner.compute_gradient(step.index)
         learner.apply_gradient(head_only=True)
         return loss

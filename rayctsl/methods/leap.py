@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from rayctsl.config import LeapConfig
@@ -29,7 +28,7 @@ class Leap(Method):
         # K segments: of a length, at most 1 + |grad| each; of an energy, the changes of the loss times |grad|.
         return (10 if self.norm else 20) + (inner_steps - 1).bit_length()
 
-    def inner_step(self, learner: Learner, phi: Tensor, step: Step) -> float:
+    def inner_step(self, learner: Learner, phi: Tensor, step: Step) -> Tensor:
         loss = learner.compute_gradient(step.index)
         if step.k == 1:
             remember(learner, "pull").zero_()
@@ -38,25 +37,23 @@ class Leap(Method):
         remember(learner, "theta").copy_(learner.theta)
         remember(learner, "grad").copy_(learner.theta_grad)
         learner.memory["head"] = learner.head.clone()
-        learner.memory["loss"] = torch.tensor([loss], dtype=torch.float64)
+        learner.memory["loss"] = loss.to(learner.theta, copy=True)
         learner.apply_gradient()
         return loss
 
     def contribution(self, learner: Learner, phi: Tensor, step: Step) -> Tensor:
         # The last segment ends after the last step: its loss is one forward pass on the next batch.
-        self._close_segment(learner, learner.training_loss(step.index + 1) if self.loss else 0.0)
+        self._close_segment(learner, learner.training_loss(step.index + 1) if self.loss else None)
         return remember(learner, "pull")
 
-    def _close_segment(self, learner: Learner, loss: float) -> None:
+    def _close_segment(self, learner: Learner, loss: Tensor | None) -> None:
         moved = learner.theta - remember(learner, "theta")
-        change = loss - learner.memory["loss"].item() if self.loss else 0.0
-        if self.stabilizer:
-            change = -abs(change)
-        pull = moved.add(remember(learner, "grad"), alpha=change)
-        if self.norm:
-            head = learner.head - learner.memory["head"]
-            length = (moved.square().sum().item() + head.square().sum().item() + change**2) ** 0.5
-            pull.div_(max(length, 1e-12))
-        else:
-            pull.mul_(2)
+        head = learner.head - learner.memory["head"]
+        pull, square = moved, moved.square().sum() + head.square().sum()
+        if self.loss and loss is not None:
+            change = loss - learner.memory["loss"]
+            change = -change.abs() if self.stabilizer else change
+            pull = moved + remember(learner, "grad") * change
+            square = square + change**2
+        pull = pull / square.sqrt().clamp(min=1e-12) if self.norm else pull * 2
         remember(learner, "pull").add_(pull)

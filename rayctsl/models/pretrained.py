@@ -26,6 +26,7 @@ class ImageNetResNet(ResNet):
     """torchvision's ResNet that also takes grey images."""
 
     head_name = "fc"
+    channels_last = True
 
     def forward(self, images: Tensor) -> Tensor:
         return super().forward(three_channels(images))

@@ -73,6 +73,7 @@ class CifarResNet(nn.Module):
     """
 
     head_name = "head"
+    channels_last = True  # how images and weights are best laid out
 
     def __init__(self, blocks_per_stage: int, width: int, num_classes: int, activation: str = "relu") -> None:
         super().__init__()
@@ -85,9 +86,8 @@ class CifarResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         x = three_channels(images)
-        if x.device.type == "cpu":
-            # Convolutions this narrow run about a fifth faster with channels last; the weights may stay as they are.
-            x = x.contiguous(memory_format=torch.channels_last)
+        # Convolutions this narrow run about a fifth faster with channels last.
+        x = x.contiguous(memory_format=torch.channels_last)
         x = self.stem(x)
         x = self.stage3(self.stage2(self.stage1(x)))
         # The mean over pixels, taken so that its gradient, too, comes back with channels last.

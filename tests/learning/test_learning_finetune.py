@@ -76,7 +76,7 @@ def test_every_seed_is_that_seeds_own_run(shifted):
 
 def test_a_points_loss_is_the_mean_since_the_last_point(shifted, monkeypatch):
     tuner = Finetuner(module(), shifted, SHORT, seed=0)
-    monkeypatch.setattr(tuner, "_train_step", lambda: float(tuner.step))
+    monkeypatch.setattr(tuner, "_train_step", lambda: torch.tensor(float(tuner.step)))
     tuner.run()
     assert [point.loss for point in tuner.curve] == [1.5, 5.5, 9.5]
 

@@ -91,7 +91,7 @@ def test_bf16_autocasts_the_forward_pass_alone():
     learner._bf16 = True  # what this processor may not have in hardware, torch still computes
     rounded = learner.compute_gradient(0), learner.theta_grad.clone()
     assert rounded[0] != exact[0]
-    assert rounded[0] == pytest.approx(exact[0], rel=0.05)
+    assert rounded[0].item() == pytest.approx(exact[0].item(), rel=0.05)
     torch.testing.assert_close(rounded[1], exact[1], rtol=0.1, atol=0.05)
     assert rounded[1].dtype == torch.float32
 
@@ -105,7 +105,7 @@ def test_compiled_models_learn_the_same_and_compile_once():
     for index in range(5):
         losses = []
         for learner in (plain, compiled, again):
-            losses.append(learner.compute_gradient(index))
+            losses.append(learner.compute_gradient(index).item())
             learner.apply_gradient()
         assert losses[1] == pytest.approx(losses[0], rel=1e-4)
         assert losses[2] == losses[1]

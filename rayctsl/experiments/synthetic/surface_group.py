@@ -56,11 +56,11 @@ class SurfaceLearner:
         if self.config.reset.optimizer == "reset":
             self.optimizer.reset()
 
-    def compute_gradient(self, index: int, *, head_only: bool = False) -> float:
+    def compute_gradient(self, index: int, *, head_only: bool = False) -> Tensor:
         self.alpha = alpha_at(self.config, index)
         self.heights = self.surfaces.heights(self._points, self._slopes)
         self.counts[0] += self.num_tasks
-        return float(self.heights.sum())
+        return torch.tensor(self.heights.sum())
 
     def apply_gradient(self, *, head_only: bool = False) -> None:
         # Some runs amplify a rounding error ten million times: keep to the plain product and difference of the
@@ -75,7 +75,7 @@ class SurfaceLearner:
         self.counts[1] += self.num_tasks
         return self.theta_grad.clone()
 
-    def training_loss(self, index: int) -> float:
+    def training_loss(self, index: int) -> Tensor:
         raise NotImplementedError("one loss for all tasks is of no use to a method")
 
     def hessian(self, index: int) -> Callable[[Tensor], Tensor]:
@@ -97,12 +97,13 @@ class SurfaceGroup(TaskGroup):
         self.learner = SurfaceLearner(environments, phi, config)
         self.learners = cast("dict[str, TaskLearner]", {"surfaces": self.learner})
         self.names = environments[0].names
+        self.alive = torch.ones(len(self.names), dtype=torch.bool)
 
-    def inner_step(self, phi: Tensor, step: Step) -> np.ndarray:
+    def inner_step(self, phi: Tensor, step: Step) -> Tensor:
         self.method.inner_step(self.learner, phi, step)
         losses = self.learner.heights.sum(1)
         self._check(losses, step)
-        return losses
+        return torch.from_numpy(losses)
 
     def contribution(self, phi: Tensor, step: Step) -> Tensor:
         pull = self.method.contribution(self.learner, phi, step)
@@ -115,4 +116,4 @@ class SurfaceGroup(TaskGroup):
     def _check(self, values: np.ndarray, step: Step) -> None:
         if not math.isfinite(values.sum()):
             worst = int(np.argmin(np.isfinite(values)))
-            self._handle_non_finite(self.names[worst], float(values[worst]), step)
+            raise self.diverged(self.names[worst], step, f"{values[worst]:g}")
