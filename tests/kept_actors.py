@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import ray
 
 
 class Pool:
     """Idle actors by class; every actor that an engine asks for comes from here."""
 
     def __init__(self) -> None:
+        import ray
+
         self.idle: dict[str, list[Any]] = {}
         self.lent: dict[Any, str] = {}
         self.kill = ray.kill
@@ -75,6 +76,8 @@ def actor_pool(ray_cluster: str) -> Iterator[Pool]:
 @pytest.fixture
 def kept_actors(actor_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines of this test use actors that outlive it."""
+    import ray
+
     from rayctsl.cluster import engine
 
     for name in ("TaskLearner", "MetaLearner"):

@@ -73,7 +73,7 @@ def hidden_share(rounds: int, workload: Workload = WORKLOADS["demo"], steps: int
             engine.start(None)
             engine.run(0, 3)
             engines.append(engine)
-        prompt, late = engines
+        prompt = engines[0]
         position = dict.fromkeys(engines, 3)
 
         def seconds_of(engine: Any) -> float:
@@ -89,7 +89,15 @@ def hidden_share(rounds: int, workload: Workload = WORKLOADS["demo"], steps: int
                 for seconds in (0.0, added):
                     slow_engine(engine, seconds)
                     taken[engine, seconds] = seconds_of(engine)
-            cost = {engine: taken[engine, added] - taken[engine, 0.0] for engine in engines}
-            shares.append(1 - cost[late] / cost[prompt])
+            fast_and_slow = [(taken[engine, 0.0], taken[engine, added]) for engine in engines]
+            shares.append(hidden(*fast_and_slow))
             slow.append(taken[prompt, added] / taken[prompt, 0.0])
     return {**median_and_spread("delay_hidden", shares), "delay_slowed_ratio": median_and_spread("x", slow)["x"]}
+
+
+def hidden(prompt: tuple[float, float], late: tuple[float, float]) -> float:
+    """The share of what a slow exchange costs prompt shifts that it does not cost late ones, from (fast, slow) of each.
+
+    Example: hidden(prompt=(2.0, 3.0), late=(2.0, 2.25)) == 0.75
+    """
+    return 1 - (late[1] - late[0]) / (prompt[1] - prompt[0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from types import MethodType
@@ -60,7 +61,13 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
                 team.run(1)  # fetches the memory again that was given back
                 seconds[name].append(team.ask(steps)[0] / steps)
                 team.release()
-    result: dict[str, Any] = {"model": arguments.model, "size": arguments.size, "rounds": arguments.rounds}
+    facts = {"model": arguments.model, "size": arguments.size, "rounds": arguments.rounds}
+    return {**facts, **summarise(seconds, warm_up), "bf16_is_off": reason}
+
+
+def summarise(seconds: Mapping[str, Sequence[float]], warm_up: Mapping[str, float]) -> dict[str, Any]:
+    """Every option's milliseconds and plain's time over its own, as medians over the rounds."""
+    result: dict[str, Any] = {}
     for name, values in seconds.items():
         speedups = [plain / own for plain, own in zip(seconds["plain"], values, strict=True)]
         result[name] = {
@@ -68,7 +75,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             **median_and_spread("speedup", speedups),
             "first_step_s": warm_up[name],
         }
-    return {**result, "speedup": result["default"]["speedup"] if "default" in result else None, "bf16_is_off": reason}
+    return {**result, "speedup": result["default"]["speedup"] if "default" in result else None}
 
 
 class InnerWorker:

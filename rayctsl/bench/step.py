@@ -11,6 +11,7 @@ import argparse
 import io
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +45,19 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         ):
             rates = [one_round(ours, limit, obvious if arguments.obvious else None, steps) for _ in range(rounds)]
             packing = [list(names) for names in ours.packing]
+    facts = {"model": arguments.model, "batch_size": workload.batch_size, "sizes": workload.sizes}
+    return {**summarise(rates), **facts, "packing": packing, "rounds": rounds, "steps": steps}
+
+
+def summarise(rates: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """Every rate, and ours over its rivals', as medians over the rounds."""
     result: dict[str, Any] = {}
     for name in rates[0]:
         result.update(median_and_spread(name, [rate[name] for rate in rates]))
     for name, rival in (("efficiency", "limit_steps_per_s"), ("speedup_over_obvious", "obvious_steps_per_s")):
         if rival in result:
             result.update(median_and_spread(name, [rate["steps_per_s"] / rate[rival] for rate in rates]))
-    facts = {"model": arguments.model, "batch_size": workload.batch_size, "sizes": workload.sizes}
-    return {**result, **facts, "packing": packing, "rounds": rounds, "steps": steps}
+    return result
 
 
 def one_round(ours: Ours, limit: Team, obvious: Team | None, steps: int) -> dict[str, float]:

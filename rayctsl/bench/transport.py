@@ -12,7 +12,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -59,12 +59,17 @@ def compare(models: list[str], workers: int, arguments: argparse.Namespace) -> l
             for _ in range(arguments.rounds):
                 own = ours.run(size, arguments.tasks, steps)
                 seconds.append((own, max(gloo.ask((size, arguments.tasks, steps)))))
-            row: dict[str, Any] = {"model": model, "floats": size, "workers": workers}
-            row.update(median_and_spread("ms", [1000 * own for own, _ in seconds]))
-            row.update(median_and_spread("gloo_ms", [1000 * plain for _, plain in seconds]))
-            row.update(median_and_spread("ratio", [own / plain for own, plain in seconds]))
-            rows.append(row)
+            rows.append({"model": model, "floats": size, "workers": workers, **summarise(seconds)})
     return rows
+
+
+def summarise(seconds: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Ours, gloo's and their ratio as medians over the rounds, given (ours, gloo's) per step of each."""
+    return {
+        **median_and_spread("ms", [1000 * own for own, _ in seconds]),
+        **median_and_spread("gloo_ms", [1000 * plain for _, plain in seconds]),
+        **median_and_spread("ratio", [own / plain for own, plain in seconds]),
+    }
 
 
 def tasks_of(rank: int, tasks: int, workers: int) -> int:

@@ -25,7 +25,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_step(ray_cluster: str, capsys: pytest.CaptureFixture[str]):
+def test_step(kept_actors: None, capsys: pytest.CaptureFixture[str]):
     small = ["--model", "demo", "--sizes", "8,8", "--batch-size", "4", "--steps", "2", "--rounds", "2"]
     result = run(capsys, "step", *small)
     rates = [result[name] for name in ("steps_per_s", "limit_steps_per_s", "obvious_steps_per_s")]
@@ -46,23 +46,24 @@ def test_inner(capsys: pytest.CaptureFixture[str]):
         "--size",
         "8",
         "--options",
-        "default,default_in_thread",
+        "default_in_thread",
         "--steps",
         "2",
         "--rounds",
         "1",
     )
-    assert result["plain"]["speedup"] == 1
-    assert result["speedup"] == result["default"]["speedup"] > 0
+    assert result["default_in_thread"]["speedup"] == pytest.approx(
+        result["plain"]["ms"] / result["default_in_thread"]["ms"]
+    )
 
 
 @pytest.mark.ray
-@pytest.mark.slow
+@pytest.mark.long
 def test_transport(ray_cluster: str, capsys: pytest.CaptureFixture[str]):
     small = ["--workers", "2", "--models", "resnet20", "--tasks", "3", "--steps", "5", "--rounds", "1", "--no-delay"]
     result = run(capsys, "transport", *small)
     (row,) = result["rows"]
-    assert row["ratio"] == pytest.approx(row["ms"] / row["gloo_ms"])
+    assert min(row["ms"], row["gloo_ms"]) > 0
     assert result["share_of_resnet20_step"] == pytest.approx(row["ms"] / result["resnet20_step_ms"])
 
 
@@ -74,14 +75,16 @@ def test_a_slowed_exchange_is_the_same_exchange_later():
 
 
 @pytest.mark.ray
-def test_late_shifts_hide_a_slow_exchange(ray_cluster: str):
-    result = hidden_share(1, TINY, steps=4)
-    assert result["delay_slowed_ratio"] > 0
-    assert set(result) >= {"delay_hidden", "delay_hidden_spread"}
+@pytest.mark.long
+def test_late_shifts_hide_a_slow_exchange(kept_actors: None):
+    result = hidden_share(3, TINY, steps=10)
+    assert result["delay_slowed_ratio"] > 1, "the exchange was not slowed"
+    # Most is hidden; a busy machine may make late steps slower for other reasons, so not all of it is asked for.
+    assert result["delay_hidden"] > 0.2
 
 
 @pytest.mark.ray
-@pytest.mark.slow
+@pytest.mark.long
 def test_scale(ray_cluster: str, capsys: pytest.CaptureFixture[str]):
     small = ["--tasks", "1,2", "--workers", "1,2", "--work-ms", "1", "--steps", "3", "--rounds", "1"]
     result = run(capsys, "scale", *small, "--start-rounds", "0")
@@ -94,7 +97,7 @@ def test_scale(ray_cluster: str, capsys: pytest.CaptureFixture[str]):
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_packing(ray_cluster: str, capsys: pytest.CaptureFixture[str]):
+def test_packing(kept_actors: None, capsys: pytest.CaptureFixture[str]):
     small = ["--model", "demo", "--sizes", "8,8,16", "--batch-size", "4", "--steps", "1", "--rounds", "1"]
     result = run(capsys, "packing", *small, "--workers", "2,3")
     assert [row["workers"] for row in result["rows"]] == [2, 3]
@@ -129,7 +132,7 @@ def test_plan_for_processors_measures_here(capsys: pytest.CaptureFixture[str], t
     assert one["compute_s"] > two["compute_s"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_planner_foresees_a_throttled_ring():
     rows = check_rings(1, 5, rings=((2, 20e6, 1e-3),))
     # A busy machine makes everything slower; but nobody wakes before its time, so there is a floor.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import uuid
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,10 +20,13 @@ from rayctsl.learning.run_folder import RunFolder
 
 
 class TinyTask:
-    """A small network with batch norm on random images: everything that a real task has, in milliseconds."""
+    """A small network with batch norm on random images: everything that a real task has, in milliseconds.
 
-    def __init__(self, name: str, num_classes: int, slow_seconds: float = 0.0):
-        self.name, self.num_classes, self.slow_seconds = name, num_classes, slow_seconds
+    `dies` kills the process that computes batch number `at`, the first time: with the path of a file that remembers it.
+    """
+
+    def __init__(self, name: str, num_classes: int, dies: tuple[Path, int] | None = None):
+        self.name, self.num_classes, self.dies = name, num_classes, dies
 
     def build_module(self) -> nn.Module:
         from rayctsl.models import build_model
@@ -31,10 +37,9 @@ class TinyTask:
         return "head"
 
     def loss(self, module: nn.Module, index: int, *, held_out: bool = False) -> Tensor:
-        import time
-        import zlib
-
-        time.sleep(self.slow_seconds)
+        if self.dies and index == self.dies[1] and not self.dies[0].exists():
+            self.dies[0].write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGKILL)
         generator = torch.Generator().manual_seed(zlib.crc32(f"{self.name}/{held_out}/{index}".encode()))
         images = torch.randn(8, 3, 8, 8, generator=generator)
         labels = torch.randint(0, self.num_classes, (8,), generator=generator)
@@ -43,10 +48,11 @@ class TinyTask:
 
 @pytest.fixture
 def tiny_problem() -> Callable[..., Problem]:
-    """A problem over `num_tasks` tiny tasks; keyword arguments are config keys."""
+    """A problem over `num_tasks` tiny tasks, the last of which may die; keyword arguments are config keys."""
 
-    def make(num_tasks: int = 4, slow_seconds: float = 0.0, **keys: Any) -> Problem:
-        tasks = {f"task-{n}": TinyTask(f"task-{n}", 3 + n, slow_seconds) for n in range(num_tasks)}
+    def make(num_tasks: int = 4, dies: tuple[Path, int] | None = None, **keys: Any) -> Problem:
+        tasks = {f"task-{n}": TinyTask(f"task-{n}", 3 + n) for n in range(num_tasks)}
+        tasks[f"task-{num_tasks - 1}"].dies = dies
         raw: dict[str, Any] = {"inner_steps": 5, "trajectories": 2, "snapshot_every": 3, **keys}
         config: Config = build_config({**raw, "data": {"tasks": list(tasks)}})
         return Problem.of(config, tasks=tasks)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from rayctsl.cluster.exchange import PeerLost, SharedMemoryPlan, connect
-from rayctsl.cluster.exchange.connection import BLOCK, add_in_order
+from rayctsl.cluster.exchange.connection import BLOCK, Connection, add_in_order
 from rayctsl.cluster.exchange.ray_calls import Collector
+from rayctsl.learning.engine import LocalEngine
+from rayctsl.learning.loop import run_steps
 
 
 def one_by_one(vectors: list[Tensor]) -> Tensor:
@@ -78,3 +81,43 @@ def test_a_silent_member_is_named():
             connection(torch.ones(3))
     finally:
         connection.close()
+
+
+class HeldUntilTheNextGradient:
+    """An exchange of one process; its first `held` calls end only when the gradient after them has been begun."""
+
+    wait_seconds = 0.0
+
+    def __init__(self, learner: Any, held: int):
+        self.held, self.compute = held, learner.compute_gradient
+        self.begun, self.calls, self.overlapped = 0, 0, list[bool]()
+        self.changed = threading.Condition()
+        learner.compute_gradient = self.compute_gradient
+
+    def compute_gradient(self, *arguments: Any, **options: Any) -> Any:
+        with self.changed:
+            self.begun += 1
+            self.changed.notify_all()
+        return self.compute(*arguments, **options)
+
+    def __call__(self, vector: Tensor) -> Tensor:
+        self.calls += 1
+        with self.changed:
+            patience = 60.0 if self.calls <= self.held else 0.0
+            self.overlapped.append(self.changed.wait_for(lambda: self.begun > self.calls, patience))
+        return vector
+
+    def abort(self) -> None: ...
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(("delay", "overlapped"), [(1, [True, True, True, False]), (0, [False] * 4)])
+def test_late_shifts_travel_while_the_next_gradient_is_computed(tiny_problem, delay, overlapped):
+    """All but the last of a trajectory, which everyone waits for."""
+    method = {"name": "shifting", "beta": 0.1, "shift_delay": delay}
+    engine = LocalEngine(tiny_problem(1, inner_steps=4, method=method))
+    exchange = HeldUntilTheNextGradient(engine.first, held=sum(overlapped))
+    connection = Connection(exchange, in_background=delay > 0)
+    run_steps(0, 4, 4, engine.method, engine.group, engine.meta, connection)
+    connection.close()
+    assert exchange.overlapped == overlapped
