@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ from tests import strict_device as accelerator
 
 torch.set_num_threads(1)
 accelerator.install()  # before the first backward pass, which counts the devices there are; nobody sees it until a test
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # started in the background: commands under test would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["tests.kept_actors"]
 

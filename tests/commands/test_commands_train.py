@@ -75,12 +75,10 @@ def test_used_or_unwritable_run_dirs_and_strange_resumes_are_refused(small_tasks
     assert "not a run folder" in capsys.readouterr().err
 
 
-def test_help_is_instant():
-    started = time.monotonic()
+def test_help_needs_neither_torch_nor_ray():
     show = "import sys; from rayctsl.train import parser; parser().format_help()"
     code = f"{show}; print({{'torch', 'ray'}} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
-    assert time.monotonic() - started < 10
 
 
 def test_unknown_address(small_tasks, tmp_path, capsys):
@@ -107,12 +105,12 @@ def wait_for_snapshot(run_dir: Path, step: int, process: subprocess.Popen[str]) 
 @pytest.mark.ray
 @pytest.mark.slow
 def test_stopped_and_killed_runs_resume_to_the_same_bits(ray_cluster, small_tasks, tmp_path):
-    keys = ["--inner-steps", "400", "--trajectories", "2", "--set", "snapshot_every=40"]
+    keys = ["--inner-steps", "150", "--trajectories", "2", "--set", "snapshot_every=15"]
     run_dir = tmp_path / "run"
     on_ray = ["--address", ray_cluster]
 
     process = start([*flags(small_tasks, *keys), "--run-dir", str(run_dir), *on_ray])
-    wait_for_snapshot(run_dir, 40, process)
+    wait_for_snapshot(run_dir, 15, process)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130, said
@@ -121,18 +119,18 @@ def test_stopped_and_killed_runs_resume_to_the_same_bits(ray_cluster, small_task
 
     reached = int(snapshot_folders(Storage(str(run_dir / "checkpoints")))[-1].removeprefix("step-"))
     process = start(["--resume", str(run_dir), *on_ray])
-    wait_for_snapshot(run_dir, reached + 40, process)
+    wait_for_snapshot(run_dir, reached + 15, process)
     process.kill()
     process.communicate()
 
     process = start(["--resume", str(run_dir), *on_ray])
     printed, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
-    assert re.search(r"continuing at inner step \d+ of 800", said)
+    assert re.search(r"continuing at inner step \d+ of 300", said)
     assert printed.splitlines()[-1] == f"initialization: {run_dir}/initialization"
 
     overrides = {"data.tasks": small_tasks.split(","), "model.name": "resnet8", "model.width": 4, "batch_size": 8}
-    config = load_config(None, {**overrides, "inner_steps": 400, "trajectories": 2, "snapshot_every": 1000})
+    config = load_config(None, {**overrides, "inner_steps": 150, "trajectories": 2, "snapshot_every": 1000})
     undisturbed = run_local(config, RunFolder.open(str(tmp_path / "undisturbed"), config))
     assert open_initialization(run_dir).card.sha256 == undisturbed.card.sha256
     assert sorted(os.listdir(run_dir)) == ["checkpoints", "config.yaml", "initialization", "metrics.parquet", "plots"]

@@ -36,8 +36,7 @@ def test_run_as_a_process_writes_the_contract(tmp_path: Path) -> None:
     assert result["loss_after"] == pytest.approx(expected.loss_after[0])
 
 
-def test_help_is_instant() -> None:
-    started = time.perf_counter()
+def test_help_needs_nothing_heavy() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "rayctsl.experiments", "error", "--help"], capture_output=True, text=True
     )
@@ -46,7 +45,6 @@ def test_help_is_instant() -> None:
     heavy = "bool({'torch', 'ray', 'matplotlib', 'numpy'} & set(sys.modules))"
     probe = f"import sys, rayctsl.commands.experiments as m; m.parser(); sys.exit({heavy})"
     assert subprocess.run([sys.executable, "-c", probe]).returncode == 0
-    assert time.perf_counter() - started < 20
 
 
 def test_flags_reach_the_run(tmp_path: Path) -> None:

@@ -23,6 +23,14 @@ def test_every_image_has_one_purpose(shifted: Dataset) -> None:
     assert (len(seen), len(tuned), len(measured)) == (48, 24, 24)
 
 
+def test_meta_training_has_the_images_that_are_left(shifted: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "open_dataset", lambda name, root: shifted)
+    task: Any = validation.training_problem(CONFIG, SWEEP).build_task("shifted", "cpu")
+    seen, everything = validation.divide(shifted, SWEEP)[0], np.arange(48)
+    np.testing.assert_array_equal(task.dataset.train.images(everything), shifted.train.images(seen))
+    np.testing.assert_array_equal(task.dataset.train.labels, shifted.train.labels[seen])
+
+
 def test_accuracy_is_measured_on_images_that_nothing_was_tuned_on(
     shifted: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:

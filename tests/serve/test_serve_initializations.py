@@ -76,7 +76,7 @@ def test_new_and_damaged_initializations_are_noticed(waiting_service: Instance, 
     bad.mkdir()
     (bad / "card.json").write_text("{")
     made = make_initialization(waiting_service.storage, 7, "leap")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while made.id not in (ids := [card["id"] for card in waiting.get("/initializations").json()["data"]]):
         assert time.monotonic() < deadline
         time.sleep(0.2)
@@ -133,7 +133,7 @@ def test_damaged_weights_are_not_served(waiting: httpx.Client, waiting_service: 
     path = Path(made.storage.root) / "phi.safetensors"
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while (answer := waiting.get(f"/initializations/{made.id}/weights")).status_code == 404:
         assert time.monotonic() < deadline
         time.sleep(0.2)

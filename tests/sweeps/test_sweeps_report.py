@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rayctsl.sweeps.config import Sweep
-from rayctsl.sweeps.report import rows_of
+from rayctsl.sweeps.report import format_choices, rows_of, settings_of
 from rayctsl.sweeps.trial import TrialRecord
 
 SWEEP = Sweep.model_validate({"search": {"beta": {"grid": [1, 2]}}})
@@ -25,3 +27,25 @@ def test_what_a_resume_does_not_run_again():
         status: TrialRecord("x", {}, status).done for status in ("running", "lost", "finished", "stopped", "failed")
     }
     assert done == {"running": False, "lost": False, "finished": True, "stopped": True, "failed": True}
+
+
+def trial_row(beta: float, seed: int, accuracy: float | None, steps: int = 10) -> dict[str, Any]:
+    status = "failed" if accuracy is None else "finished"
+    row = {"trial": f"k{steps}-beta{beta}-{seed}", "status": status, "method.name": "reptile", "method.beta": beta}
+    row |= {"inner_steps": steps, "trajectories": 100 // steps, "seed": seed, "validation_accuracy": accuracy}
+    return {**row, "loss": 1.0, "inner_steps_total": 100, "seconds": float(seed), "reason": ""}
+
+
+def test_seeds_of_a_setting_are_judged_by_their_mean():
+    lucky = [trial_row(1.0, 0, 40.0), trial_row(1.0, 1, 10.0)]
+    steady = [trial_row(2.0, 0, 31.0), trial_row(2.0, 1, 29.0)]
+    fragile = [trial_row(4.0, 0, 50.0), trial_row(4.0, 1, None)]
+    alone = [trial_row(1.0, 0, 20.0, steps=100)]
+    settings = settings_of([*lucky, *steady, *fragile, *alone])
+    assert [setting.accuracy for setting in settings] == [30.0, 25.0, 20.0, 50.0]
+    assert settings[0].rows[0]["validation_accuracy"] == 31.0
+    assert format_choices(settings).splitlines() == [
+        "best beta by method and K",
+        "  reptile, K 10: beta 2 (30.0 ± 12.7 %, 2 seeds)",
+        "  reptile, K 100: beta 1 (20.0 %)",
+    ]

@@ -1,0 +1,222 @@
+"""Whole sweeps as a user meets them: results, trials that crash, kill -9, schedulers, what is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from rayctsl.commands.tune import main
+from rayctsl.config import load_config
+from rayctsl.learning.run import run_local
+from rayctsl.learning.run_folder import RunFolder
+from rayctsl.learning.validation import training_problem
+from rayctsl.registry import open_initialization
+from rayctsl.storage import Storage
+from rayctsl.sweeps import sweep as sweep_module
+from rayctsl.sweeps.config import Sweep, build_sweep, load_sweep, trial_config, trial_id
+from rayctsl.sweeps.sweep import build_scheduler, run_sweep, shortfall
+from rayctsl.sweeps.trial import METRIC, TIME, TrialRecord
+from tests.sweeps.conftest import sweep_keys
+
+ALONE = {"topology": {"workers": 1, "cpus_per_learner": 4}}  # the cluster holds one such trial at a time
+
+
+def rows_of(run_dir: Path) -> list[dict[str, Any]]:
+    return pq.read_table(run_dir / "results.parquet").to_pylist()
+
+
+@pytest.fixture
+def leaves_nothing(ray_cluster: str) -> Iterator[None]:
+    """After the test there are no other actors and placement groups than before it."""
+    before = _on_the_cluster()
+    yield
+    deadline = time.monotonic() + 60  # Ray takes a moment to bury what has ended
+    while (left := _on_the_cluster() - before) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert left == set()
+
+
+def _on_the_cluster() -> set[str]:
+    from ray.util.placement_group import placement_group_table
+    from ray.util.state import list_actors
+
+    groups = {g["placement_group_id"] for g in placement_group_table().values() if g["state"] != "REMOVED"}
+    return groups | {actor.actor_id for actor in list_actors(filters=[("state", "!=", "DEAD")], limit=1000)}
+
+
+@pytest.mark.parametrize(
+    ("bundles", "nodes", "missing"),
+    [
+        ([{"CPU": 1.0}] * 2, [{"CPU": 2.0}], {}),
+        ([{"CPU": 1.0}] * 3, [{"CPU": 2.0}], {"CPU": 1.0}),
+        ([{"CPU": 2.0}] * 2, [{"CPU": 3.0}, {"CPU": 1.0}], {"CPU": 2.0}),  # enough in all, but not in one place
+        ([{"GPU": 0.5}, {"CPU": 1.0, "GPU": 0.5}], [{"CPU": 4.0, "GPU": 1.0}], {}),
+        ([{"CPU": 1.0, "GPU": 1.0}], [{"CPU": 4.0}], {"CPU": 1.0, "GPU": 1.0}),
+    ],
+)
+def test_shortfall(bundles, nodes, missing):
+    assert shortfall(bundles, nodes) == missing
+
+
+@pytest.mark.ray
+def test_too_small_a_cluster_is_refused_at_once(ray_cluster, sweep_tasks, write_sweep, tmp_path, capsys):
+    wide = {"topology": {"workers": 2, "cpus_per_learner": 3}}
+    path = write_sweep(search={"beta": {"grid": [1]}}, base_more=wide)
+    assert main(["--config", path, "--run-dir", str(tmp_path / "run")]) == 2
+    assert "6 CPU asked for, 4 in the cluster, 3 missing" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.usefixtures("leaves_nothing", "sweep_tasks")
+def test_a_sweep_leaves_everything_and_a_crashed_trial_does_not_end_it(write_sweep, tmp_path, capsys):
+    path = write_sweep(search={"beta": {"grid": ["1e-1", "1e30"]}})
+    run = tmp_path / "run"
+    assert main(["--config", path, "--run-dir", str(run)]) == 0
+    printed = capsys.readouterr()
+    finished, failed = rows_of(run)
+    assert (finished["status"], failed["status"]) == ("finished", "failed")
+    assert (finished["inner_steps"], finished["trajectories"], finished["inner_steps_total"]) == (4, 2, 16)
+    assert min(finished[name] for name in ("validation_accuracy", "seconds", "loss")) > 0
+    assert "diverged" in failed["reason"]
+    assert failed["method.beta"] == 1e30
+    assert printed.err.count("warning: shifting-k") == 1
+    assert "best beta by method and K" in printed.out
+    folder = run / "trials" / finished["trial"]
+    record = json.loads((folder / "trial.json").read_text())
+    assert [report["step"] for report in record["reports"]] == [4, 8]
+    own = check_best(run, finished)
+    assert len(list((run / "tune").glob("*/events.out.tfevents.*"))) == 2
+
+    # The same trial cut off after its first report, as by a kill: it goes on from there, to the same bits.
+    (folder / "trial.json").write_text(json.dumps({**record, "status": "running", "reports": record["reports"][:1]}))
+    shutil.rmtree(folder / "initialization")
+    shutil.rmtree(folder / "checkpoints" / "step-000000008")
+    assert main(["--resume", str(run)]) == 0
+    assert "continuing at inner step 4 of 8" in (folder / "log.txt").read_text()
+    again = json.loads((folder / "trial.json").read_text())
+    assert [report[METRIC] for report in again["reports"]] == [report[METRIC] for report in record["reports"]]
+    assert open_initialization(folder).card.sha256 == own
+
+    # A trial is the ordinary run, on the images that validation leaves it.
+    sweep = load_sweep(path)
+    config = trial_config(sweep, {"beta": 0.1})
+    here = run_local(config, RunFolder.open(str(tmp_path / "here"), config), training_problem(config, sweep))
+    assert here.card.sha256 == own
+
+
+def check_best(run: Path, finished: Mapping[str, Any]) -> str:
+    """What is left of the best trial for others; returns the checksum of its phi."""
+    best = load_config(run / "best.yaml")
+    assert (best.inner_steps, best.method.beta) == (finished["inner_steps"], 0.1)
+    assert best.topology == load_config().topology
+    assert best.snapshot_every == load_config().snapshot_every
+    [published] = (run / "initializations").iterdir()
+    own = open_initialization(run / "trials" / finished["trial"])
+    assert open_initialization(published).phi_bytes() == own.phi_bytes()
+    assert open_initialization(published).card.metrics[METRIC] == finished[METRIC]
+    assert sorted(p.name for p in (run / "plots").iterdir()) == ["beta.png", "coordinates.png"]
+    return own.card.sha256
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.usefixtures("leaves_nothing", "sweep_tasks")
+def test_killed_sweep_resumes_without_running_finished_trials_again(ray_cluster, write_sweep, tmp_path, capsys):
+    """The second trial begins when the first has ended, so a kill in between always finds one of the two."""
+    path = write_sweep(search={"beta": {"grid": [0.1, 0.2]}}, base_more=ALONE)
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "rayctsl.tune", "--config", path, "--run-dir", str(run), "--address", ray_cluster]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not finished_trials(run):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    (first,) = finished_trials(run)
+    card = run / "trials" / first / "initialization" / "card.json"
+    before, begun = card.stat().st_mtime_ns, len(list((run / "trials").glob("*/trial.json")))
+
+    assert main(["--resume", str(run)]) == 0
+    said = capsys.readouterr().err
+    assert f"1 trials to run, {begun} begun earlier" in said
+    assert first not in said
+    assert [row["status"] for row in rows_of(run)] == ["finished"] * 2
+    assert {row["inner_steps_total"] for row in rows_of(run)} == {16}
+    assert card.stat().st_mtime_ns == before
+
+
+def finished_trials(run: Path) -> set[str]:
+    records = [json.loads(path.read_text()) for path in (run / "trials").glob("*/trial.json")]
+    return {record["id"] for record in records if record["status"] == "finished"}
+
+
+# Schedulers and search algorithms, with trials that only say what they would have measured
+
+
+def played_trial(sweep: Sweep, run_dir: str, overrides: Mapping[str, Any]) -> None:
+    """Two reports, of an accuracy that grows with beta."""
+    from ray import tune
+
+    run, record = Storage(run_dir), TrialRecord(trial_id(trial_config(sweep, overrides), overrides), dict(overrides))
+    for step in (4, 8):
+        record.reports.append({TIME: step, METRIC: 10 * overrides["beta"]})
+        record.close(run, "finished" if step == 8 else "running")
+        tune.report(record.reports[-1])
+
+
+@pytest.fixture
+def played_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep_module, "run_trial", played_trial)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("leaves_nothing", "played_trials")
+def test_asha_stops_what_falls_behind(tmp_path):
+    search = {"beta": {"grid": [2.0, 1.0, 3.0]}}
+    sweep = build_sweep(sweep_keys(search=search, scheduler="asha", reduction_factor=2, base_more=ALONE))
+    records = run_sweep(sweep, Storage(tmp_path))
+    seen = {record.overrides["beta"]: (record.status, len(record.reports)) for record in records.values()}
+    assert seen == {2.0: ("finished", 2), 1.0: ("stopped", 1), 3.0: ("finished", 2)}
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("leaves_nothing", "played_trials")
+def test_optuna_suggests_as_many_as_are_missing(tmp_path):
+    search = {"beta": {"loguniform": [1e-3, 1]}}
+    keys = sweep_keys(search=search, search_algorithm="optuna", trials=2, base_more=ALONE)
+    first = run_sweep(build_sweep(keys), Storage(tmp_path))
+    assert len(first) == 2
+    more = run_sweep(build_sweep({**keys, "trials": 3}), Storage(tmp_path))
+    assert len(more) == 3
+    assert first.items() <= more.items()
+    betas = [record.overrides["beta"] for record in more.values()]
+    assert len(set(betas)) == 3
+    assert all(1e-3 <= beta <= 1 for beta in betas)
+
+
+def test_asha_knows_what_was_done_before_a_resume():
+    sweep = build_sweep(sweep_keys(search={"beta": {"grid": [1, 2]}}, scheduler="asha"))
+
+    def decision(done: list[TrialRecord]) -> str:
+        scheduler: Any = build_scheduler(sweep, done)
+        trial = SimpleNamespace(trial_id="new")
+        scheduler.on_trial_add(None, trial)
+        return scheduler.on_trial_result(None, trial, {TIME: 4, METRIC: 20.0})
+
+    good = TrialRecord("good", {"beta": 1}, "finished", "", [{TIME: 4, METRIC: 90.0}])
+    assert decision([]) == "CONTINUE"
+    assert decision([good]) == "STOP"
