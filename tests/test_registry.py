@@ -12,6 +12,7 @@ from rayctsl.config import ModelConfig, load_config
 from rayctsl.flat import FlatModule
 from rayctsl.models import build_model
 from rayctsl.registry import (
+    Initialization,
     list_initializations,
     open_initialization,
     publish,
@@ -70,6 +71,14 @@ def test_found_by_id_in_run_folders_and_published(saved, tmp_path):
     assert open_initialization(saved.id, shelf).storage.root.endswith(f"initializations/{saved.id}")
     with pytest.raises(ValueError, match=f"did you mean '{saved.id}'"):
         open_initialization(saved.id[:-1], root)
+
+
+def test_the_newest_comes_first(saved, tmp_path):
+    shelf = str(tmp_path / "shelf")
+    days = {f"made-on-day-{day}": f"2026-01-0{day}T00:00:00+00:00" for day in (2, 3, 1)}
+    for name, created in days.items():
+        publish(Initialization(saved.storage, saved.card.changed(id=name, created=created)), shelf)
+    assert [item.id for item in list_initializations(shelf)] == ["made-on-day-3", "made-on-day-2", "made-on-day-1"]
 
 
 @pytest.mark.parametrize("damage", ["truncate", "alter", "pickle", "missing"])

@@ -64,7 +64,10 @@ def test_job_leaves_result_model_and_events(world: Path) -> None:
     assert points == [(run, step) for step in (4, 8, 12) for run in ("initialization", "scratch")]
     model = Finetuned.load(job.read("attempt-1/model.safetensors"))
     assert model.facts.class_names == ("top", "middle", "bottom")
-    assert run_job(job, 1) == outcome  # an ended attempt is not run again
+    written = (world / "storage" / "jobs" / "whole" / "attempt-1" / "model.safetensors").stat().st_mtime_ns
+    assert run_job(job, 1) == outcome
+    again = (world / "storage" / "jobs" / "whole" / "attempt-1" / "model.safetensors").stat().st_mtime_ns
+    assert again == written, "an ended attempt was run again"
 
 
 def test_interrupted_job_ends_as_an_undisturbed_one(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:

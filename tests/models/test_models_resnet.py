@@ -33,6 +33,17 @@ def test_parameter_count(name: str, blocks: int, width: int, num_classes: int):
     assert num_parameters(model) == expected_parameters(blocks, width, num_classes)
 
 
+def test_every_later_stage_has_half_the_pixels():
+    model = build_model(ModelConfig(name="resnet8", width=4), 3)
+    seen = {}
+    for stage in ("stage1", "stage2", "stage3"):
+        model.get_submodule(stage).register_forward_hook(
+            lambda module, given, out, stage=stage: seen.update({stage: tuple(out.shape[1:])})
+        )
+    model(torch.zeros(2, 3, 32, 32))
+    assert seen == {"stage1": (4, 32, 32), "stage2": (8, 16, 16), "stage3": (16, 8, 8)}
+
+
 def test_resnet20_has_the_published_size():
     model = build_model(ModelConfig(name="resnet20"), 10)
     assert num_parameters(model) == 269_722

@@ -82,26 +82,31 @@ def test_too_small_a_cluster_is_refused_at_once(ray_cluster, sweep_tasks, write_
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.usefixtures("leaves_nothing", "sweep_tasks")
-def test_a_sweep_leaves_everything_and_a_crashed_trial_does_not_end_it(write_sweep, tmp_path, capsys):
-    path = write_sweep(search={"beta": {"grid": ["1e-1", "1e30"]}})
-    run = tmp_path / "run"
-    assert main(["--config", path, "--run-dir", str(run)]) == 0
+def test_a_sweep_is_killed_goes_on_and_leaves_everything(ray_cluster, write_sweep, tmp_path, capsys):
+    path, run = write_sweep(search={"beta": {"grid": ["1e-1", "1e30"]}}, base_more=ALONE), tmp_path / "run"
+    first = kill_after_the_first_trial(path, run, ray_cluster)
+    folder = run / "trials" / first
+    before, begun = (folder / "trial.json").stat().st_mtime_ns, len(list((run / "trials").glob("*/trial.json")))
+
+    # The second trial crashes, which does not end the sweep; the first is not run again.
+    assert main(["--resume", str(run)]) == 0
     printed = capsys.readouterr()
+    assert f"1 trials to run, {begun} begun earlier" in printed.err
+    assert (folder / "trial.json").stat().st_mtime_ns == before
     finished, failed = rows_of(run)
-    assert (finished["status"], failed["status"]) == ("finished", "failed")
+    assert (finished["trial"], finished["status"], failed["status"]) == (first, "finished", "failed")
     assert (finished["inner_steps"], finished["trajectories"], finished["inner_steps_total"]) == (4, 2, 16)
     assert min(finished[name] for name in ("validation_accuracy", "seconds", "loss")) > 0
     assert "diverged" in failed["reason"]
     assert failed["method.beta"] == 1e30
     assert printed.err.count("warning: shifting-k") == 1
     assert "best beta by method and K" in printed.out
-    folder = run / "trials" / finished["trial"]
-    record = json.loads((folder / "trial.json").read_text())
-    assert [report["step"] for report in record["reports"]] == [4, 8]
     own = check_best(run, finished)
     assert len(list((run / "tune").glob("*/events.out.tfevents.*"))) == 2
 
-    # The same trial cut off after its first report, as by a kill: it goes on from there, to the same bits.
+    # The first trial cut off after its first report, as by a kill: it goes on from there, to the same bits.
+    record = json.loads((folder / "trial.json").read_text())
+    assert [report["step"] for report in record["reports"]] == [4, 8]
     (folder / "trial.json").write_text(json.dumps({**record, "status": "running", "reports": record["reports"][:1]}))
     shutil.rmtree(folder / "initialization")
     shutil.rmtree(folder / "checkpoints" / "step-000000008")
@@ -118,6 +123,24 @@ def test_a_sweep_leaves_everything_and_a_crashed_trial_does_not_end_it(write_swe
     assert here.card.sha256 == own
 
 
+def kill_after_the_first_trial(path: str, run: Path, address: str) -> str:
+    """Begin a sweep whose trials run one by one, and kill it; returns the trial that has ended."""
+    command = [sys.executable, "-m", "rayctsl.tune", "--config", path, "--run-dir", str(run), "--address", address]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not finished_trials(run):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    (first,) = finished_trials(run)  # the second begins when the first has ended, and takes a while
+    return first
+
+
+def finished_trials(run: Path) -> set[str]:
+    records = [json.loads(path.read_text()) for path in (run / "trials").glob("*/trial.json")]
+    return {record["id"] for record in records if record["status"] == "finished"}
+
+
 def check_best(run: Path, finished: Mapping[str, Any]) -> str:
     """What is left of the best trial for others; returns the checksum of its phi."""
     best = load_config(run / "best.yaml")
@@ -130,38 +153,6 @@ def check_best(run: Path, finished: Mapping[str, Any]) -> str:
     assert open_initialization(published).card.metrics[METRIC] == finished[METRIC]
     assert sorted(p.name for p in (run / "plots").iterdir()) == ["beta.png", "coordinates.png"]
     return own.card.sha256
-
-
-@pytest.mark.ray
-@pytest.mark.slow
-@pytest.mark.usefixtures("leaves_nothing", "sweep_tasks")
-def test_killed_sweep_resumes_without_running_finished_trials_again(ray_cluster, write_sweep, tmp_path, capsys):
-    """The second trial begins when the first has ended, so a kill in between always finds one of the two."""
-    path = write_sweep(search={"beta": {"grid": [0.1, 0.2]}}, base_more=ALONE)
-    run = tmp_path / "run"
-    command = [sys.executable, "-m", "rayctsl.tune", "--config", path, "--run-dir", str(run), "--address", ray_cluster]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while not finished_trials(run):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    (first,) = finished_trials(run)
-    card = run / "trials" / first / "initialization" / "card.json"
-    before, begun = card.stat().st_mtime_ns, len(list((run / "trials").glob("*/trial.json")))
-
-    assert main(["--resume", str(run)]) == 0
-    said = capsys.readouterr().err
-    assert f"1 trials to run, {begun} begun earlier" in said
-    assert first not in said
-    assert [row["status"] for row in rows_of(run)] == ["finished"] * 2
-    assert {row["inner_steps_total"] for row in rows_of(run)} == {16}
-    assert card.stat().st_mtime_ns == before
-
-
-def finished_trials(run: Path) -> set[str]:
-    records = [json.loads(path.read_text()) for path in (run / "trials").glob("*/trial.json")]
-    return {record["id"] for record in records if record["status"] == "finished"}
 
 
 # Schedulers and search algorithms, with trials that only say what they would have measured
