@@ -20,6 +20,7 @@ BODY = {"dataset": "stripes", "steps": 5}
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
+@pytest.mark.long
 def test_no_job_is_lost_or_doubled_when_the_service_is_killed(dashboard: str, tmp_path: Path) -> None:
     figures = prove(12, 4, 2, max_queued=6, address=dashboard, seconds=400, folder=tmp_path)
     assert (figures["jobs"], figures["succeeded"], figures["results"], figures["kills"]) == (12, 12, 12, 2)
@@ -72,6 +73,7 @@ def test_restarted_service_joins_its_ray_again(
     assert http.get("/readyz").json() == {"status": "ok", "ray": "up", "dispatcher": "running"}
 
 
+@pytest.mark.long
 def test_jobs_wait_while_ray_is_down_and_go_on_with_the_next(
     service: Instance, http: httpx.Client, follow: Callable[..., dict[str, Any]]
 ) -> None:

@@ -59,6 +59,7 @@ def test_services_that_start_at_once_make_the_tables_together(postgres: str) -> 
 
 
 @pytest.mark.ray
+@pytest.mark.long
 def test_jobs_of_a_dead_leader_are_finished_by_the_next(
     postgres: str, dashboard: str, make_world: Callable[[], Path], follow: Callable[..., dict[str, Any]]
 ) -> None:
