@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -127,7 +127,7 @@ def build_scheduler(sweep: Sweep, done: Iterable[TrialRecord]) -> ASHAScheduler 
     return scheduler
 
 
-def build_optuna(sweep: Sweep, waiting: list[dict[str, Any]], done: Iterable[TrialRecord]) -> Any:
+def build_optuna(sweep: Sweep, waiting: list[dict[str, Any]], done: Sequence[TrialRecord]) -> Any:
     """Optuna's sampler, told of the trials that are done already; interrupted ones are suggested first."""
     try:
         import optuna
@@ -144,7 +144,7 @@ def build_optuna(sweep: Sweep, waiting: list[dict[str, Any]], done: Iterable[Tri
         OptunaSearch.convert_search_space({PARAMETERS: space}),
         metric=METRIC,
         mode="max",
-        seed=sweep.seed,
+        seed=sweep.seed + len(done),  # a sampler that begins again would suggest what has been tried
         points_to_evaluate=[_flat(overrides) for overrides in waiting],
     )
     for record in done:
