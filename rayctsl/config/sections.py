@@ -21,14 +21,14 @@ class Section(BaseModel):
 
 class ModelConfig(Section):
     name: str = "resnet20"
-    """resnet8, resnet20, resnet32, resnet44, resnet56, resnet18 or resnet34."""
+    """resnet8, resnet20, resnet32, resnet44, resnet56, resnet18, resnet34, or timm/<any model of timm>."""
     width: Count = 16
     """Channels of the first stage of the CIFAR-style ResNets."""
     activation: Literal["relu", "softplus"] = "relu"
     """The error analysis needs both."""
     weights: str | None = None
-    """Where the backbone starts: "imagenet" (torchvision's download, ResNet-18/34 only), or a local weights file such
-    as an initialization's phi.safetensors; random when absent."""
+    """Where the backbone starts: "imagenet" (torchvision's download, ResNet-18/34 only), "pretrained" (timm's, from the
+    Hub, timm/… only), or a local weights file such as an initialization's phi.safetensors; random when absent."""
     own: str | None = None
     """The class of a model that your program brings; set by `rayctsl.train(…, model=…)`."""
 

@@ -43,6 +43,12 @@ def _build_imagenet(model: ModelConfig) -> nn.Module:
     return build_imagenet_resnet(model.name, 1, model.activation, model.weights)
 
 
+def _build_timm(model: ModelConfig) -> nn.Module:
+    from rayctsl.models.timm_models import build_timm  # seconds to import, and an extra
+
+    return build_timm(model)
+
+
 MODELS: dict[str, Callable[[ModelConfig], nn.Module]] = {  # each makes a head of one output, which is replaced
     **dict.fromkeys(("resnet8", "resnet20", "resnet32", "resnet44", "resnet56"), _build_cifar),
     **dict.fromkeys(("resnet18", "resnet34"), _build_imagenet),
@@ -58,12 +64,14 @@ def build_model(model: ModelConfig, num_classes: int, seed: int | None = None) -
     """
     if model.own is not None:
         raise ValueError(f"{model.own} is your own model: give its class, as in rayctsl.train(..., model=MyNetwork)")
-    _check_known("model", model.name, MODELS)
+    build = _build_timm if model.name.startswith("timm/") else MODELS.get(model.name)
+    if build is None:
+        raise ValueError(f"model {model.name!r} is unknown{suggest(model.name, [*MODELS, 'timm/<name>'])}")
     if num_classes < 1:
         raise ValueError(f"num_classes must be at least 1, not {num_classes}")
     # The head is made after the backbone and from its own seed, so that its size cannot touch the backbone's numbers.
     with seeded(seed, "backbone", model.name, model.width):
-        module = MODELS[model.name](model)
+        module = build(model)
     with seeded(seed, "head", num_classes):
         return with_head(module, num_classes, find_head(module))
 

@@ -57,6 +57,6 @@ def _download(name: str) -> dict[str, Tensor]:
             progress=sys.stderr.isatty(), check_hash=True, weights_only=True, map_location="cpu"
         )
     except OSError as error:
-        raise RuntimeError(
+        raise ConnectionError(
             f"the ImageNet weights of {name} could not be downloaded ({error}); give the path of a local file instead"
         ) from error
