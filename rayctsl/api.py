@@ -10,15 +10,15 @@ from typing import Literal
 
 from torch import nn
 
-from rayctsl.card import OwnModel
 from rayctsl.config import Config, FinetuneConfig, ModelConfig
 from rayctsl.data.library import Dataset, open_dataset
 from rayctsl.flat import load_backbone
+from rayctsl.jobs.training import finetune_seeds
 from rayctsl.learning.finetune import CurvePoint, FinetuneResult
-from rayctsl.learning.finetune import finetune as run_finetune
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.run import run_local
 from rayctsl.learning.run_folder import RunFolder
+from rayctsl.learning.start import Start, find_start, start_from
 from rayctsl.learning.tasks import ModelBuilder, Task
 from rayctsl.models import build_model, find_head
 from rayctsl.models.own import UserModel
@@ -119,27 +119,41 @@ def finetune(
     data_root: str | None = None,
     storage: str | None = None,
     on_point: Callable[[int, CurvePoint], None] | None = None,
+    save: str | Path | None = None,
+    each: bool = False,
+    workers: int | None = 1,
+    threads: int | None = None,
 ) -> FinetuneResult:
     """Fine-tune an initialization (None: random weights) on a dataset, several seeds, mean and 95 % interval.
 
     Args:
+        initialization: a folder, an id, `zoo/…`, `hf-hub:…`, `timm/…` or `imagenet` (weights that exist elsewhere).
         model: builds your own model from the number of classes.
         head: the name of your own model's last layer.
         random_model: what to build for random weights; an initialization's card says its own.
+        save: a new folder for the best seed's model (`each`: a folder a seed); the same call goes on after an end.
+        workers: processes for the seeds; 1 is this one, None as many as GPUs or cores allow.
+        threads: of each process; by default the cores are shared out.
     """
     target = open_dataset(dataset, data_root) if isinstance(dataset, str) else dataset
-    phi, name, built_in, channels = None, "none", random_model or ModelConfig(), 3
-    if initialization is not None:
-        opened = _open(initialization, storage)
-        phi, name = opened.phi(), opened.id
-        built_in = opened.card.built_in if model is None else built_in
-        channels = opened.card.model.channels if isinstance(opened.card.model, OwnModel) else channels
-    user = UserModel(model, head, channels) if model is not None else None
-
-    def build(num_classes: int, seed: int) -> nn.Module:
-        return user(num_classes, seed) if user is not None else build_model(built_in, num_classes, seed)
-
-    return run_finetune(target, build, config or FinetuneConfig(), phi=phi, initialization=name, on_point=on_point)
+    user = UserModel(model, head) if model is not None else None
+    start: Start
+    if initialization is None:
+        start = Start("none", random_model or ModelConfig(), own=user)
+    elif user is not None or isinstance(initialization, Initialization) or str(initialization) in _trained:
+        start = start_from(_open(initialization, storage), user)
+    else:
+        start = find_start(str(initialization), random_model, storage)
+    return finetune_seeds(
+        start,
+        target,
+        config or FinetuneConfig(),
+        save=None if save is None else str(save),
+        each=each,
+        workers=workers,
+        threads=threads,
+        on_point=on_point,
+    )
 
 
 def _open(where: str | Path | Initialization, root: str | None) -> Initialization:

@@ -14,6 +14,7 @@ from matplotlib import pyplot as plt
 
 from rayctsl.config import Config
 from rayctsl.learning.finetune import FinetuneResult
+from rayctsl.statistics import mean_and_interval
 
 INK, ACCENT, QUIET = "#1f2933", "#c2410c", "#8aa0b4"
 
@@ -69,6 +70,23 @@ def plot_finetune(result: FinetuneResult, target: IO[bytes] | str) -> None:
     axes.plot(steps, curves.T, color=QUIET, linewidth=1)
     axes.plot(steps, curves.mean(0), color=ACCENT, linewidth=2.4, label=f"mean of {len(curves)} seeds")
     axes.set_title(f"{result.dataset} from {result.initialization}", color=INK)
+    axes.set_xlabel("fine-tuning steps")
+    axes.set_ylabel("test accuracy, %")
+    _finish(figure, axes, target)
+
+
+def plot_curves(results: Mapping[str, FinetuneResult], target: IO[bytes] | str) -> None:
+    """Mean test accuracy against fine-tuning steps, a line a start with the band of its 95 % interval."""
+    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    shades = [ACCENT, *matplotlib.colormaps["viridis"](np.linspace(0, 0.85, max(len(results) - 1, 1)))]
+    for (name, result), shade in zip(results.items(), shades, strict=False):
+        steps = [point.step for point in result.runs[0].curve]
+        curves = np.array([[100 * point.accuracy for point in run.curve] for run in result.runs])
+        middle, half = np.array([mean_and_interval(values) for values in curves.T]).T
+        axes.plot(steps, middle, color=shade, linewidth=2.2, label=name)
+        axes.fill_between(steps, middle - np.nan_to_num(half), middle + np.nan_to_num(half), color=shade, alpha=0.15)
+    first = next(iter(results.values()))
+    axes.set_title(f"{first.dataset}, {len(first.runs)} seeds", color=INK)
     axes.set_xlabel("fine-tuning steps")
     axes.set_ylabel("test accuracy, %")
     _finish(figure, axes, target)

@@ -16,7 +16,10 @@ def parser() -> argparse.ArgumentParser:
         "mean and 95 % interval.",
     )
     parser.add_argument(
-        "--init", required=True, metavar="PATH|ID|none", help="a folder, an id, or none: random weights"
+        "--init",
+        required=True,
+        metavar="PATH|ID|none",
+        help="a folder, an id, zoo/…, hf-hub:…, timm/…, imagenet, or none: random weights",
     )
     parser.add_argument("--dataset", required=True, metavar="NAME", help="the target dataset")
     parser.add_argument("--steps", type=int, metavar="K", help="training steps (1000)")
@@ -29,11 +32,17 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--storage", metavar="DIR", help="where initializations are found by id")
     parser.add_argument("--out", metavar="FILE.json", help="write the result, with the accuracy curves, to this file")
     parser.add_argument("--plot", metavar="FILE.png", help="draw the accuracy curves")
+    parser.add_argument(
+        "--save", metavar="DIR", help="keep the best seed's model here; run again to go on after an end"
+    )
+    parser.add_argument("--each", action="store_true", help="with --save: keep every seed's model, DIR/seed-0, …")
+    parser.add_argument("--jobs", type=int, metavar="N", help="seeds trained side by side (as GPUs or cores allow)")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of each; equal numbers give equal results")
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
-    return run_command(parser(), argv, finetune)
+    return run_command(parser(), argv, finetune, stopped="stopped; with --save, the same command goes on")
 
 
 def finetune(arguments: argparse.Namespace) -> None:
@@ -42,6 +51,8 @@ def finetune(arguments: argparse.Namespace) -> None:
     flags = {name: getattr(arguments, name) for name in ("steps", "train_size", "seeds", "alpha", "batch_size")}
     overrides = {f"finetune.{name}": value for name, value in flags.items() if value is not None}
     config = load_config(arguments.config, overrides)
+    if arguments.each and not arguments.save:
+        raise ValueError("--each needs --save DIR")
     for path in (arguments.out, arguments.plot):
         if path and not Path(path).resolve().parent.is_dir():
             raise ValueError(f"the folder of {path} does not exist")
@@ -65,6 +76,10 @@ def finetune(arguments: argparse.Namespace) -> None:
         data_root=arguments.data_root or config.data.root,
         storage=arguments.storage,
         on_point=show,
+        save=arguments.save,
+        each=arguments.each,
+        workers=arguments.jobs,
+        threads=arguments.threads,
     )
     progress.close()
     if arguments.out:
@@ -77,3 +92,5 @@ def finetune(arguments: argparse.Namespace) -> None:
         print(f"seed {seed}: {accuracy:.2f} %")
     interval = f" ± {result.interval:.2f}" if len(result.accuracies) > 1 else ""
     print(f"{result.dataset} from {result.initialization}, {result.steps} steps: {result.mean:.2f}{interval} %")
+    if arguments.save:
+        print(f"model: {arguments.save}")

@@ -46,7 +46,7 @@ class Finetuned:
     def __init__(self, module: nn.Module, facts: ModelFacts):
         self.module, self.facts = module.eval(), facts
         statistics = SplitInfo(facts.dataset, "train", facts.shape, facts.class_names, mean=facts.mean, std=facts.std)
-        self._normalize = Normalizer(statistics)
+        self.normalize = Normalizer(statistics)
 
     @classmethod
     def load(cls, data: bytes) -> Finetuned:
@@ -65,9 +65,13 @@ class Finetuned:
         return cls(module, facts)
 
     @torch.no_grad()
+    def probabilities(self, images: np.ndarray) -> torch.Tensor:
+        """Of every class [N, classes], for uint8 images [N, H, W, C] of the model's shape."""
+        # A copy: arrays of Pillow are read-only, which torch warns of.
+        return self.module(self.normalize(np.array(images))).softmax(1)
+
     def predict(self, image: np.ndarray) -> list[tuple[str, float]]:
         """Class names with probabilities, likeliest first, of one uint8 image of the model's shape."""
-        # A copy: arrays of Pillow are read-only, which torch warns of.
-        scores = self.module(self._normalize(np.array(image)[None]))[0].softmax(0)
+        scores = self.probabilities(image[None])[0]
         order = scores.argsort(descending=True).tolist()
         return [(self.facts.class_names[index], float(scores[index])) for index in order]

@@ -1,0 +1,90 @@
+"""Fine-tuning on this machine, from a start to a saved model: seeds side by side, resumable, the best kept.
+
+While it runs, the seeds' states are in `DIR/unfinished/`; the same call goes on from them, another one is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from safetensors.torch import load
+
+from rayctsl.config import FinetuneConfig
+from rayctsl.data.library import Dataset
+from rayctsl.jobs.model_card import CARD, SeedSummary
+from rayctsl.jobs.saved_model import save_model
+from rayctsl.learning.finetune import CurvePoint, FinetuneResult, FinetuneRun, summarise
+from rayctsl.learning.seeds import OnPoint, SeedWork, run_seeds, seed_file
+from rayctsl.learning.start import Start
+from rayctsl.storage import Storage
+
+UNFINISHED, RECIPE = "unfinished", "recipe.json"
+
+
+def finetune_seeds(
+    start: Start,
+    dataset: Dataset,
+    config: FinetuneConfig,
+    *,
+    save: str | None = None,
+    each: bool = False,
+    workers: int | None = 1,
+    threads: int | None = None,
+    on_point: OnPoint | None = None,
+) -> FinetuneResult:
+    """Fine-tune `config.seeds` times, summarise, and save the best seed's model, or each one's.
+
+    Args:
+        save: a new folder for the model; with `each` it holds one folder a seed.
+        workers: processes, see `run_seeds`.
+    """
+    with _working_folder(save, start, dataset, config) as folder:
+        work = SeedWork(start, dataset, config, folder, threads)
+        run_seeds(work, on_point, workers)
+        runs = [_read_run(folder, seed) for seed in range(config.seeds)]
+        train_size = min(config.train_size or len(dataset.train), len(dataset.train))
+        result = summarise(dataset, runs, config, start.name, train_size)
+        if save is not None:
+            best = max(runs, key=lambda run: run.accuracy)
+            for run in runs if each else [best]:
+                target = Storage(save).inside(f"seed-{run.seed}") if each else Storage(save)
+                save_model(target, work.tuner(run.seed), start, run.seed, _summary(result))
+    return result
+
+
+def _summary(result: FinetuneResult) -> SeedSummary:
+    several = len(result.runs) > 1
+    interval = min(1.0, result.interval / 100) if several else None
+    return SeedSummary(count=len(result.runs), mean=result.mean / 100, interval=interval)
+
+
+def _read_run(folder: str, seed: int) -> FinetuneRun:
+    curve = load(Storage(folder).read(seed_file(seed)))["curve"].tolist()
+    points = [CurvePoint(int(step), loss, accuracy) for step, loss, accuracy in curve]
+    return FinetuneRun(seed, points[-1].accuracy, points)
+
+
+@contextmanager
+def _working_folder(save: str | None, start: Start, dataset: Dataset, config: FinetuneConfig) -> Iterator[str]:
+    """Where the seeds' states are kept; taken away at a good end, left for the next call after any other."""
+    if save is None:
+        with tempfile.TemporaryDirectory(prefix="rayctsl-") as folder:
+            yield folder
+        return
+    storage = Storage(save)
+    if any(storage.exists(name) for name in (CARD, f"seed-0/{CARD}")):
+        raise ValueError(f"{save} holds a model already; choose another folder")
+    recipe = {
+        "start": [start.name, start.sha256, start.model.model_dump(mode="json")],
+        "dataset": [dataset.name, dataset.train.info.checksum, dataset.test.info.checksum],
+        "config": config.model_dump(mode="json"),
+    }
+    data, name = json.dumps(recipe, indent=1).encode(), f"{UNFINISHED}/{RECIPE}"
+    if storage.exists(name) and storage.read(name) != data:
+        raise ValueError(f"{save} holds an unfinished fine-tuning with other settings; choose another folder")
+    storage.write(name, data)
+    yield str(storage.inside(UNFINISHED))
+    storage.delete_folder(UNFINISHED)

@@ -1,0 +1,63 @@
+"""What fine-tuning starts from: an initialization, random weights, or weights that exist elsewhere.
+
+`find_start` turns what people write (`none`, `imagenet`, `timm/…`, `zoo/…`, `hf-hub:…`, a folder, an id) into a
+`Start`, which can be sent to another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from rayctsl.card import OwnModel
+from rayctsl.config import ModelConfig
+from rayctsl.models import build_model
+from rayctsl.models.own import UserModel
+from rayctsl.registry import Initialization, open_initialization
+
+NONE, IMAGENET, TIMM = "none", "imagenet", "timm/"
+
+
+@dataclass(frozen=True)
+class Start:
+    """Example: Start("none", ModelConfig(name="resnet8")), a ResNet-8 with random weights."""
+
+    name: str
+    model: ModelConfig
+    phi: Mapping[str, Tensor] | None = None
+    sha256: str | None = None  # of phi's file
+    own: UserModel | None = None  # the user's own model, in place of `model`
+
+    def build(self, num_classes: int, seed: int) -> nn.Module:
+        """A module with a fresh head; phi is not in it yet."""
+        return self.own(num_classes, seed) if self.own is not None else build_model(self.model, num_classes, seed)
+
+
+def find_start(text: str, random_model: ModelConfig | None = None, storage: str | None = None) -> Start:
+    """The start that a name stands for.
+
+    Args:
+        random_model: what `none` and `imagenet` build; the config's model.
+        storage: where ids are looked up.
+    """
+    model = random_model or ModelConfig()
+    if text == NONE:
+        return Start(NONE, model)
+    if text == IMAGENET:
+        known = model.name if model.name in ("resnet18", "resnet34") else "resnet18"
+        return Start(IMAGENET, ModelConfig(name=known, weights=IMAGENET))
+    if text.startswith(TIMM):
+        return Start(text, ModelConfig(name=text, weights="pretrained"))
+    return start_from(open_initialization(text, storage))
+
+
+def start_from(initialization: Initialization, own: UserModel | None = None) -> Start:
+    """The start of an opened initialization; `own` builds the user's own model."""
+    card = initialization.card
+    if own is None:
+        return Start(initialization.id, card.built_in, initialization.phi(), card.sha256)
+    if isinstance(card.model, OwnModel):
+        own.channels = card.model.channels
+    return Start(initialization.id, ModelConfig(), initialization.phi(), card.sha256, own)

@@ -1,0 +1,106 @@
+"""From finetune --save to answers, by the commands: predict, evaluate, export, compare."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from rayctsl.commands import compare, evaluate, export, finetune, predict
+from rayctsl.config import load_config
+from rayctsl.flat import FlatModule
+from rayctsl.models import build_model
+from rayctsl.registry import save_initialization
+from rayctsl.storage import Storage
+from tests.stripes import CLASSES, write_pictures, write_stripes
+
+SMALL = "model: {name: resnet8, width: 4}\nfinetune: {steps: 20, batch_size: 32, alpha: 0.05, crop_padding: 1}\n"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("commands")
+    write_stripes(folder / "data")
+    (folder / "small.yaml").write_text(SMALL)
+    write_pictures(folder / "pictures", count=8, side=12, colour=False)
+    (folder / "pictures/rows/broken.jpg").write_bytes(b"not a picture")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(root: Path) -> str:
+    target = root / "model"
+    assert finetune.main([*where(root), "--init", "none", "--seeds", "2", "--jobs", "1", "--save", str(target)]) == 0
+    return str(target)
+
+
+def where(root: Path) -> list[str]:
+    return ["--dataset", "stripes", "--data-root", str(root / "data"), "--config", str(root / "small.yaml")]
+
+
+def test_predict_files_folders_and_a_list(root, model, tmp_path, capsys, monkeypatch):
+    one = str(root / "pictures/rows/000.jpg")
+    assert predict.main([model, one, "--top", "1"]) == 0
+    line = capsys.readouterr().out
+    assert line.startswith(f"{one}: ")
+    assert line.count("%") == line.count("\n") == 1
+    assert predict.main([f"{model}/model.safetensors", str(root / "pictures"), "--out", str(tmp_path / "p.csv")]) == 1
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 8
+    assert "broken.jpg cannot be read" in said.err
+    rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
+    assert len(rows) == 9
+    good = [row for row in rows if not row["error"]]
+    for row in good:
+        shares = {name: float(row[name]) for name in CLASSES}
+        assert sum(shares.values()) == pytest.approx(1, abs=1e-4)
+        assert row["class"] == max(shares, key=lambda name: shares[name])
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{one}\n\n{one}\n"))
+    assert predict.main([model]) == 0
+    assert capsys.readouterr().out.count(one) == 2
+
+
+def test_evaluate_agrees_with_the_card(root, model, tmp_path, capsys):
+    out = tmp_path / "e.json"
+    assert evaluate.main([model, "--dataset", "stripes", "--data-root", str(root / "data"), "--out", str(out)]) == 0
+    card, result = json.loads(Path(model, "model.json").read_text()), json.loads(out.read_text())
+    assert result["confusion"] == card["confusion"]
+    assert result["accuracy"] == card["accuracy"]
+    assert f"accuracy: {100 * card['accuracy']:.2f} %" in capsys.readouterr().out
+
+
+def test_compare_ranks_and_draws(root, tmp_path, capsys):
+    config = load_config(root / "small.yaml")
+    flat = FlatModule(build_model(config.model, 2, seed=3), "head")
+    phi = flat.name_backbone(flat.backbone)
+    made = save_initialization(Storage(tmp_path / "made"), phi, config, spent={}, metrics={})
+    out, plot = tmp_path / "c.json", tmp_path / "c.png"
+    words = ["--init", f"none,{made.path}", "--seeds", "2", "--steps", "4", "--jobs", "1"]
+    assert compare.main([*where(root), *words, "--out", str(out), "--plot", str(plot)]) == 0
+    table, written = capsys.readouterr().out.splitlines(), json.loads(out.read_text())
+    assert [row["name"] for row in written["standings"]] == [line.split()[0] for line in table[1:]]
+    assert set(written["results"]) == {"none", made.id}
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([predict.main, "{root}/nothing", "x.jpg"], "holds no fine-tuned model"),
+        ([predict.main, "{model}", "{root}/nothing.jpg"], "there is no file"),
+        ([evaluate.main, "{model}", "--dataset", "digits"], "has other classes"),
+        ([export.main, "{model}", "--to", "torch", "--out", "{root}/no/x.pt2"], "does not exist"),
+        ([compare.main, "--init", "none", "--dataset", "digits"], "two or more"),
+        ([compare.main, "--init", "none,{root}/nothing", "--dataset", "digits"], "neither a folder"),
+        ([finetune.main, "--init", "none", "--dataset", "digits", "--each"], "--each needs --save"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(root, model, data_root, capsys, arguments, sentence):
+    run, *words = arguments
+    assert run([word.format(root=root, model=model) for word in words]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1

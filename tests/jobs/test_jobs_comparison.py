@@ -1,0 +1,39 @@
+"""Comparisons: pairing removes what seeds share, and the table says what is beyond chance."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from rayctsl.config import ModelConfig
+from rayctsl.jobs.comparison import compare, format_standings, rank
+from rayctsl.learning.start import Start
+from tests.jobs.conftest import RANDOM, RECIPE
+
+
+def test_paired_differences_against_hand_computed_ones():
+    # Seeds differ by 30 points, the starts by exactly 2, 3 and 4 on each: only pairing sees that.
+    first, second = rank({"worse": [48.0, 77.0, 16.0], "better": [50.0, 80.0, 20.0]})
+    assert (first.name, first.mean, first.behind) == ("better", 50.0, 0.0)
+    assert (second.name, second.behind) == ("worse", 3.0)
+    assert second.behind_interval == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
+    assert second.interval > 50
+    table = format_standings([first, second])
+    assert "50.00 ± 74.5" in table
+    assert "3.00 ± 2.48 %*" in table
+
+
+def test_a_single_seed_has_no_interval():
+    table = format_standings(rank({"a": [50.0], "b": [40.0]}))
+    assert "±" not in table
+    assert "*" not in table
+
+
+def test_every_start_sees_the_same_seeds(stripes):
+    seen = []
+    recipe = RECIPE.model_copy(update={"steps": 4, "evaluate_every": 4})
+    starts = [RANDOM, Start("wider", ModelConfig(name="resnet8", width=6))]
+    results = compare(starts, stripes, recipe, on_point=lambda name, seed, point: seen.append((name, seed)))
+    assert list(results) == ["none", "wider"]
+    assert seen == [("none", 0), ("none", 1), ("wider", 0), ("wider", 1)]

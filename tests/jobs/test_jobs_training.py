@@ -1,0 +1,98 @@
+"""Fine-tuning that leaves a model: what is in the folder, which seed it is, and that it goes on after an end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rayctsl.jobs.saved_model import open_model
+from rayctsl.jobs.training import finetune_seeds
+from rayctsl.learning.evaluation import accuracy_interval
+from rayctsl.learning.seeds import SeedWork, run_seeds
+from tests.jobs.conftest import RANDOM, RECIPE
+
+
+def test_the_best_seed_is_saved_with_its_card(stripes, saved):
+    model = open_model(saved)
+    card, result = model.card, finetune_seeds(RANDOM, stripes, RECIPE)
+    assert card is not None
+    best = max(result.runs, key=lambda run: run.accuracy)
+    assert (card.seed, card.accuracy) == (best.seed, best.accuracy)
+    assert card.seeds.mean == pytest.approx(result.mean / 100)
+    assert card.class_names == ("rows", "columns", "falling", "rising")
+    assert sum(sum(row) for row in card.confusion) == card.test_size == 80
+    assert sum(card.confusion[i][i] for i in range(4)) == round(80 * card.accuracy)
+    assert card.accuracy_interval[0] < card.accuracy < card.accuracy_interval[1] or card.accuracy in (0, 1)
+    assert card.dataset_checksum == stripes.train.info.checksum
+    assert sorted(path.name for path in saved.iterdir()) == ["README.md", "model.json", "model.safetensors"]
+    images = stripes.test.images(torch.arange(80).numpy())
+    answers = model.finetuned.probabilities(images).argmax(1).numpy()
+    assert (answers == stripes.test.labels).mean() == card.accuracy
+
+
+def test_each_seed_in_a_folder_of_its_own(stripes, tmp_path):
+    result = finetune_seeds(RANDOM, stripes, RECIPE, save=str(tmp_path / "all"), each=True)
+    cards = [open_model(tmp_path / "all" / f"seed-{seed}").card for seed in range(2)]
+    assert [100 * card.accuracy for card in cards if card] == result.accuracies
+
+
+def test_stopped_and_run_again_gives_the_same_file(stripes, saved, tmp_path):
+    def stop(seed: int, point: object) -> None:
+        raise KeyboardInterrupt
+
+    target = str(tmp_path / "model")
+    with pytest.raises(KeyboardInterrupt):
+        finetune_seeds(RANDOM, stripes, RECIPE, save=target, on_point=stop)
+    state = load_file(tmp_path / "model/unfinished/seed-0.safetensors")
+    assert state["step"].item() == 10
+    with pytest.raises(ValueError, match="unfinished fine-tuning with other settings"):
+        finetune_seeds(RANDOM, stripes, RECIPE.model_copy(update={"alpha": 0.01}), save=target)
+    finetune_seeds(RANDOM, stripes, RECIPE, save=target)
+    assert (tmp_path / "model/model.safetensors").read_bytes() == (saved / "model.safetensors").read_bytes()
+    with pytest.raises(ValueError, match="holds a model already"):
+        finetune_seeds(RANDOM, stripes, RECIPE, save=target)
+
+
+@pytest.mark.slow
+def test_seeds_side_by_side_are_the_same_to_the_bit(stripes, tmp_path):
+    points = []
+    for name, workers in (("one", 1), ("two", 2)):
+        (tmp_path / name).mkdir()
+        work = SeedWork(RANDOM, stripes, RECIPE, str(tmp_path / name), threads=1)
+        run_seeds(work, lambda seed, point: points.append((seed, point)), workers)
+    for seed in range(2):
+        left, right = ((tmp_path / name / f"seed-{seed}.safetensors").read_bytes() for name in ("one", "two"))
+        assert left == right
+    assert sorted(points[:4], key=str) == sorted(points[4:], key=str)
+
+
+def test_a_divergence_names_the_way_out(stripes):
+    with pytest.raises(ValueError, match=r"diverged by step 10 .*try a smaller alpha"):
+        finetune_seeds(RANDOM, stripes, RECIPE.model_copy(update={"alpha": 1e12}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors is not there"),
+        (lambda folder: (folder / "model.json").unlink(), "model.json is not there"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"x"), "sha256 differs"),
+        (lambda folder: (folder / "model.json").write_text(json.dumps({"version": 9})), "newer rayctsl"),
+    ],
+)
+def test_a_spoilt_folder_is_refused_with_one_sentence(saved, tmp_path, spoil, sentence):
+    folder = shutil.copytree(saved, tmp_path / "copy")
+    spoil(folder)
+    with pytest.raises(ValueError, match=sentence):
+        open_model(folder)
+
+
+def test_wilsons_interval_against_published_numbers():
+    low, high = accuracy_interval(81, 263)  # Newcombe 1998, table I: 0.2553 to 0.3662
+    assert (round(low, 4), round(high, 4)) == (0.2553, 0.3662)
+    assert accuracy_interval(0, 20)[0] == 0
+    assert round(accuracy_interval(0, 20)[1], 4) == 0.1611
