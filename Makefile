@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all test-random coverage mutants check lint types suite format clean
+.PHONY: demo test test-all test-random coverage mutants check lint types suite format zoo clean
 
 demo: $(VENV)
 	$(BIN)/python -m rayctsl.demo
@@ -45,6 +45,10 @@ types: $(VENV)
 format: $(VENV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The initializations that come with the package, from configs/zoo; minutes each.
+zoo: $(VENV)
+	$(BIN)/rayctsl zoo build
 
 # torch first and by itself, so that the constrained build is taken before any package asks for a newer one.
 $(VENV): pyproject.toml constraints.txt

@@ -6,6 +6,7 @@ import re
 from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 
+import yaml
 from pydantic import AfterValidator, Field, FiniteFloat
 
 from rayctsl.config import AnyMethod, FinetuneConfig, ModelConfig, Section
@@ -83,7 +84,7 @@ class Card(Contract):
 
 def readme(card: Card) -> str:
     """The card for people, with the front matter that model hubs read."""
-    front = "---\nlibrary_name: rayctsl\ntags:\n- meta-learning\n- image-classification\n---\n"
+    front = f"---\n{yaml.safe_dump(front_matter(card), sort_keys=False)}---\n"
     kind = card.model.class_name if isinstance(card.model, OwnModel) else card.model.name
     return f"""{front}# {card.id}
 
@@ -104,3 +105,24 @@ import rayctsl
 module = rayctsl.load_initialization("PATH OR ID", num_classes=10)
 ```
 """
+
+
+def front_matter(card: Card) -> dict[str, object]:
+    """What the Hub reads of a card; `model-index` carries the result."""
+    datasets = list(dict.fromkeys(task.partition("@")[0] for task in card.tasks))
+    front: dict[str, object] = {
+        "license": "other",  # the images' own licences decide
+        "library_name": "rayctsl",
+        "pipeline_tag": "image-classification",
+        "tags": ["meta-learning", "image-classification", "safetensors"],
+        "datasets": datasets,
+    }
+    loss = card.metrics.get("final_loss")
+    if isinstance(loss, (int, float)):
+        result = {
+            "task": {"type": "image-classification"},
+            "dataset": {"name": "the meta-training tasks", "type": datasets[0]},
+            "metrics": [{"type": "loss", "value": loss}],
+        }
+        front["model-index"] = [{"name": card.id, "results": [result]}]
+    return front

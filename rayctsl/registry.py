@@ -12,12 +12,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rayctsl import hub, zoo
 from rayctsl.card import CARD, ID_PATTERN, PHI, README, Card, OwnModel, readme
 from rayctsl.config import Config
 from rayctsl.contract import package_versions, read_contract
 from rayctsl.storage import Storage
+
+if TYPE_CHECKING:
+    from torch import nn
 from rayctsl.words import suggest
 
 RUNS = "runs"  # where training commands put their folders unless told otherwise
@@ -67,6 +71,25 @@ class Initialization:
         except SafetensorError as error:
             raise ValueError(f"{PHI} of initialization {self.id} is not a safetensors file: {error}") from None
 
+    def into(self, module: nn.Module) -> nn.Module:
+        """Copy phi into a plain PyTorch module of the same names and shapes; what is left must be one layer.
+
+        Example: initialization.into(torchvision.models.resnet18(num_classes=10))
+        """
+        own, phi = dict(module.named_parameters()), self.phi()
+        for name, value in phi.items():
+            if name not in own or own[name].shape != value.shape:
+                what = f"has no {name!r}" if name not in own else f"has another shape of {name!r}"
+                raise ValueError(f"initialization {self.id} does not fit into this module, which {what}")
+        left = {name.rpartition(".")[0] for name in own if name not in phi}
+        if len(left) > 1:
+            raise ValueError(
+                f"initialization {self.id} has nothing for {', '.join(sorted(left)[:3])}: another network?"
+            )
+        for name, value in phi.items():
+            own[name].data.copy_(value)
+        return module
+
 
 def save_initialization(
     storage: Storage,
@@ -105,6 +128,11 @@ def save_initialization(
     return _write(storage, data, card)
 
 
+def rewrite(initialization: Initialization, storage: Storage, card: Card) -> Initialization:
+    """The same weights elsewhere, with another card."""
+    return _write(storage, initialization.phi_bytes(), card)
+
+
 def _write(storage: Storage, phi: bytes, card: Card) -> Initialization:
     storage.write(PHI, phi)
     storage.write(README, readme(card).encode())
@@ -113,8 +141,15 @@ def _write(storage: Storage, phi: bytes, card: Card) -> Initialization:
 
 
 def open_initialization(path_or_id: str | Path, root: str | None = None) -> Initialization:
-    """Find an initialization by folder (or run folder), or by id under `root`: the storage and ./runs when absent."""
+    """Find an initialization by folder (or run folder), or by id under `root`: the storage and ./runs when absent.
+
+    `zoo/<name>` comes with the package, `hf-hub:<owner>/<name>@<revision>` from the Hub.
+    """
     text = str(path_or_id)
+    if text.startswith(zoo.PREFIX) and not os.path.isdir(text):
+        text = str(zoo.zoo_folder(text))
+    elif text.startswith(hub.PREFIX):
+        text = str(hub.download(text))
     if "://" in text or os.path.isdir(text):
         here = Storage(text)
         for candidate in (here, here.inside(RUN_FOLDER)):
@@ -155,7 +190,7 @@ def initialization_folders(base: Storage) -> Iterator[str]:
 def publish(initialization: Initialization, root: str | None = None) -> Initialization:
     """Copy an initialization into a storage under its id."""
     target = Storage(storage_root(root)).inside(f"{PUBLISHED}/{initialization.id}")
-    return _write(target, initialization.phi_bytes(), initialization.card)
+    return rewrite(initialization, target, initialization.card)
 
 
 def _read(storage: Storage) -> Initialization | None:

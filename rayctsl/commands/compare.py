@@ -7,12 +7,12 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from rayctsl.command import OneLineParser, run_command
+from rayctsl.command import OneLineParser, program, run_command
 
 
 def parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
-        prog="python -m rayctsl.compare",
+        prog=program("rayctsl.compare"),
         description="Fine-tune several starts on one dataset with the same recipe, seeds and batches, and rank them: "
         "mean accuracy with its 95 % interval, and how far each is behind the best, seed by seed (* beyond chance).",
     )

@@ -6,12 +6,12 @@ import argparse
 import json
 from pathlib import Path
 
-from rayctsl.command import OneLineParser, run_command
+from rayctsl.command import OneLineParser, program, run_command
 
 
 def parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
-        prog="python -m rayctsl.evaluate",
+        prog=program("rayctsl.evaluate"),
         description="Accuracy of a fine-tuned model on a dataset with the same classes: in all, with its 95 % "
         "interval, and class by class.",
     )

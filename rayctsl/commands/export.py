@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rayctsl.command import OneLineParser, run_command
+from rayctsl.command import OneLineParser, program, run_command
 
 
 def parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
-        prog="python -m rayctsl.export",
+        prog=program("rayctsl.export"),
         description="Write a fine-tuned model as a program that needs no rayctsl. It takes float images [batch, "
         "channels, height, width] in 0..1 and returns logits; it is compared with the model on random images.",
     )

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
-from rayctsl.command import OneLineParser, run_command
+from rayctsl.command import OneLineParser, program, run_command
 
 if TYPE_CHECKING:
     from rayctsl.jobs.classify import Row
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
-        prog="python -m rayctsl.predict",
+        prog=program("rayctsl.predict"),
         description="Classify images with a fine-tuned model: a line an image, its classes and their probabilities, "
         "likeliest first. Exit code 1 when some image could not be read.",
     )

@@ -115,7 +115,7 @@ def front_matter(card: ModelCard) -> dict[str, object]:
     """What the Hub reads of a card; `model-index` carries the result."""
     result = {
         "task": {"type": "image-classification"},
-        "dataset": {"name": card.dataset, "type": card.dataset, "split": "test"},
+        "dataset": {"name": card.dataset, "type": card.dataset.partition("@")[0], "split": "test"},
         "metrics": [{"type": "accuracy", "value": round(card.accuracy, 4)}],
     }
     return {
@@ -123,6 +123,6 @@ def front_matter(card: ModelCard) -> dict[str, object]:
         "library_name": "rayctsl",
         "pipeline_tag": "image-classification",
         "tags": ["image-classification", "meta-learning", "safetensors"],
-        "datasets": [card.dataset],
+        "datasets": [card.dataset.partition("@")[0]],
         "model-index": [{"name": card.id, "results": [result]}],
     }

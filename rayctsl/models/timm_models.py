@@ -13,10 +13,11 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rayctsl.config import ModelConfig, suggest
+from rayctsl.config import ModelConfig
 from rayctsl.models.resnet import three_channels
 from rayctsl.models.weights import load_weights, read_weights
 from rayctsl.torchvision_import import import_torchvision
+from rayctsl.words import suggest
 
 PREFIX = "timm/"
 PRETRAINED = "pretrained"  # the weights that timm knows for this model, from the Hub

@@ -1,0 +1,37 @@
+"""`rayctsl pull`: an initialization or a fine-tuned model from a model hub, verified."""
+
+from __future__ import annotations
+
+import argparse
+
+from rayctsl.command import OneLineParser, program, run_command
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(
+        prog=program("rayctsl.pull"),
+        description="Download an initialization or a fine-tuned model and verify it. HF_ENDPOINT names another hub.",
+    )
+    parser.add_argument("repository", metavar="OWNER/NAME[@REVISION]")
+    parser.add_argument("--out", metavar="DIR", help="a folder for the files; default: the repository's name")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    return run_command(parser(), argv, pull)
+
+
+def pull(arguments: argparse.Namespace) -> None:
+    from rayctsl import hub
+
+    repository, _ = hub.parse(arguments.repository)
+    target = hub.download(arguments.repository, arguments.out or repository.partition("/")[2])
+    if (target / "model.json").is_file():
+        from rayctsl.jobs.saved_model import open_model
+
+        open_model(target)
+    else:
+        from rayctsl.registry import open_initialization
+
+        open_initialization(target).phi_bytes()
+    print(target)

@@ -1,0 +1,108 @@
+"""Hubs: names, cards that the Hub's own library reads, and a round trip through its upload and download protocols."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from huggingface_hub import ModelCard, constants
+
+from rayctsl import hub
+from rayctsl.commands import pull, push
+from rayctsl.config import load_config
+from rayctsl.flat import FlatModule
+from rayctsl.models import build_model
+from rayctsl.registry import Initialization, open_initialization, save_initialization
+from rayctsl.storage import Storage
+from tests.hub_server import HubServer
+
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")  # in the Hub's library
+
+
+@pytest.fixture
+def endpoint(monkeypatch, tmp_path):
+    """A hub of our own in place of the public one."""
+    with HubServer() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setenv("HF_TOKEN", "hf_secret")
+        yield server
+
+
+@pytest.fixture
+def made(tmp_path) -> Initialization:
+    config = load_config(None, {"model.name": "resnet8", "model.width": 4, "tasks": ["latin", "cub@84"]})
+    flat = FlatModule(build_model(config.model, 2, seed=3), "head")
+    metrics = {"final_loss": 1.25}
+    return save_initialization(
+        Storage(tmp_path / "made"), flat.name_backbone(flat.backbone), config, spent={}, metrics=metrics
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("hf-hub:a/b", ("a/b", None)),
+        ("a/b@v1.0", ("a/b", "v1.0")),
+        ("hf-hub:a-b/c.d@refs/pr/1", ("a-b/c.d", "refs/pr/1")),
+    ],
+)
+def test_names(text, expected):
+    assert hub.parse(text) == expected
+
+
+@pytest.mark.parametrize("text", ["hf-hub:alone", "hf-hub:a/b/c", "hf-hub:a/b@", "hf-hub:../b c"])
+def test_malformed_names_are_refused(text):
+    with pytest.raises(ValueError, match="not a repository's name"):
+        hub.parse(text)
+
+
+def test_push_pull_and_load_by_name(endpoint, made, tmp_path, capsys):
+    assert push.main([made.path, "hf-hub:me/start"]) == 0
+    assert capsys.readouterr().out.strip().startswith(f"{endpoint.url}/me/start/commit/")
+    assert set(endpoint.files("me/start")) == {"phi.safetensors", "card.json", "README.md"}
+    assert list(endpoint.objects.values()) == [made.phi_bytes()]  # large files go by LFS
+    assert set(endpoint.tokens) == {"Bearer hf_secret"}
+    loaded = open_initialization(f"hf-hub:me/start@{endpoint.commit('me/start')}")
+    assert loaded.card == made.card
+    assert pull.main(["me/start", "--out", str(tmp_path / "copy")]) == 0
+    assert open_initialization(tmp_path / "copy").phi_bytes() == made.phi_bytes()
+
+
+def test_what_is_damaged_on_the_way_is_not_taken(endpoint, made, tmp_path, capsys):
+    hub.upload(made.path, "me/start")
+    endpoint.files("me/start")["phi.safetensors"] = made.phi_bytes()[:-1] + b"x"
+    assert pull.main(["me/start", "--out", str(tmp_path / "copy")]) == 2
+    assert "is damaged" in capsys.readouterr().err
+
+
+def test_sentences_for_what_is_not_there(endpoint, tmp_path, capsys):
+    assert pull.main(["me/nothing"]) == 2
+    assert "the hub has no repository me/nothing" in capsys.readouterr().err
+    assert push.main([str(tmp_path), "me/x"]) == 2
+    assert "holds no initialization" in capsys.readouterr().err
+
+
+def test_the_hubs_library_reads_the_card(made):
+    data = ModelCard.load(f"{made.path}/README.md").data
+    assert (data.library_name, data.license, data.pipeline_tag) == ("rayctsl", "other", "image-classification")
+    assert data.datasets == ["latin", "cub"]
+    assert [(result.metric_type, result.metric_value) for result in data.eval_results] == [("loss", 1.25)]
+
+
+def test_into_a_plain_module(made):
+    module = build_model(load_config(None, {"model.name": "resnet8", "model.width": 4}).model, 7, seed=9)
+    head = module.head.weight.clone()
+    made.into(module)
+    own = dict(module.named_parameters())
+    assert all(torch.equal(own[name], value) for name, value in made.phi().items())
+    assert torch.equal(module.head.weight, head)
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "sentence"), [("resnet8", 8, "another shape of"), ("resnet20", 4, "nothing for head, stage1.1")]
+)
+def test_another_network_is_refused(made, name, width, sentence):
+    module = build_model(load_config(None, {"model.name": name, "model.width": width}).model, 7, seed=9)
+    with pytest.raises(ValueError, match=sentence):
+        made.into(module)
