@@ -38,7 +38,7 @@ def save_model(storage: Storage, tuner: Finetuner, start: Start, seed: int, seed
     own = None
     if start.own is not None:
         own = OwnModel(class_name=start.own.class_name, channels=start.own.channels)
-    data = save_finetuned(tuner.module, start.model.model_dump(mode="json"), info)
+    data = save_finetuned(tuner.module, start.model, info)
     counts = confusion_matrix(tuner.module, dataset.test, tuner.normalize, dataset.num_classes)
     correct, total = int(np.trace(counts)), int(counts.sum())
     checksum = hashlib.sha256(data).hexdigest()

@@ -24,6 +24,7 @@ from safetensors.torch import load, save
 
 from rayctsl.config import FinetuneConfig
 from rayctsl.data.library import Dataset
+from rayctsl.device import choose_device
 from rayctsl.learning.finetune import CurvePoint, Finetuner
 from rayctsl.learning.start import Start
 from rayctsl.storage import Storage
@@ -57,7 +58,8 @@ def run_seeds(work: SeedWork, on_point: OnPoint | None = None, workers: int | No
     Args:
         workers: processes; 1 trains in this one, None takes one a seed as far as GPUs, or else cores, go.
     """
-    seeds, places = range(work.config.seeds), torch.cuda.device_count() or len(os.sched_getaffinity(0))
+    seeds, cores = range(work.config.seeds), len(os.sched_getaffinity(0))
+    places = cores if choose_device() == "cpu" else torch.accelerator.device_count()
     workers = min(len(seeds), workers or places)
     if workers == 1 or work.start.own is not None:  # a user's own model may not fit into another process
         for seed in seeds:
@@ -65,7 +67,7 @@ def run_seeds(work: SeedWork, on_point: OnPoint | None = None, workers: int | No
         return
     context = multiprocessing.get_context("spawn")
     points, stop = context.SimpleQueue(), context.Event()
-    threads = work.threads or max(1, len(os.sched_getaffinity(0)) // workers)
+    threads = work.threads or max(1, cores // workers)
     with ProcessPoolExecutor(workers, context, _begin, (points, stop, threads)) as pool:
         try:
             with _ctrl_c_held_back():
@@ -86,8 +88,8 @@ def run_seed(
     work: SeedWork, seed: int, on_point: OnPoint | None = None, stopped: Callable[[], bool] = lambda: False
 ) -> None:
     """Train one seed on from its file, saving it every few seconds and when it is stopped."""
-    count = torch.cuda.device_count()
-    tuner = work.tuner(seed, f"cuda:{seed % count}" if count else "cpu")
+    kind, count = choose_device(), torch.accelerator.device_count()
+    tuner = work.tuner(seed, kind if kind == "cpu" else f"{kind}:{seed % count}")
     storage, saved = Storage(work.folder), time.monotonic()
     if on_point and tuner.curve:
         on_point(seed, tuner.curve[-1])

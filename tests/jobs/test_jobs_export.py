@@ -22,7 +22,7 @@ def finetuned(name: str) -> Finetuned:
     module = build_model(config, 3, seed=0)
     with torch.no_grad():
         module.train()(torch.randn(8, 3, 32, 32))  # statistics that are not the fresh ones
-    return Finetuned.load(save_finetuned(module, config.model_dump(mode="json"), INFO))
+    return Finetuned.load(save_finetuned(module, config, INFO))
 
 
 @pytest.mark.parametrize("name", ["resnet8", "timm/test_vit"])
