@@ -117,6 +117,7 @@ class TaskGroup:
 
     def load_states(self, states: dict[str, dict[str, Tensor]]) -> None:
         self.dropped = {name for name in self.learners if states[name]["dropped"].item()}
-        self.alive = torch.tensor([name not in self.dropped for name in self.learners], device=self.device)
+        alive = [name not in self.dropped for name in self.learners]
+        self.alive = torch.tensor(alive, dtype=torch.bool, device=self.device)
         for name, learner in self.learners.items():
             learner.load_state({key: value for key, value in states[name].items() if key != "dropped"})
