@@ -15,18 +15,19 @@ test: $(VENV)
 test-all: $(VENV)
 	$(MAKE) --no-print-directory -j3 lint types suite SELECT=
 
+# Any order; pytest prints the seed that repeats it: make test-random SEED=1234
 test-random: $(VENV)
-	$(MAKE) --no-print-directory suite ORDER=
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(SELECT) -o addopts="-ra --strict-markers -p no:cacheprovider" \
+		--import-mode=importlib $(if $(SEED),--randomly-seed=$(SEED))
 
 SELECT ?= -m "not long"
-ORDER ?= -p no:randomly
 suite: $(VENV)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(SELECT) $(ORDER)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(SELECT)
 
 # Line and branch coverage, of the processes that tests start too.
 coverage: $(VENV)
 	rm -f .coverage .coverage.*
-	COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml $(BIN)/python -m coverage run -m pytest $(SELECT) $(ORDER)
+	$(BIN)/python -m coverage run -m pytest $(SELECT)
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python tests/coverage_by_room.py
 
