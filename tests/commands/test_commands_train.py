@@ -72,7 +72,7 @@ def test_used_or_unwritable_run_dirs_and_strange_resumes_are_refused(small_tasks
     assert main([*flags(small_tasks), "--run-dir", str(tmp_path / "used" / "something" / "below")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert main(["--resume", str(tmp_path / "used")]) == 2
-    assert "not a run folder" in capsys.readouterr().err
+    assert "not the folder of a run" in capsys.readouterr().err
 
 
 def test_help_needs_neither_torch_nor_ray():

@@ -177,25 +177,25 @@ def played_trials(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.ray
 @pytest.mark.usefixtures("leaves_nothing", "played_trials")
 def test_asha_stops_what_falls_behind(tmp_path):
-    search = {"beta": {"grid": [2.0, 1.0, 3.0]}}
+    search = {"beta": {"grid": [2.0, 1.0]}}
     sweep = build_sweep(sweep_keys(search=search, scheduler="asha", reduction_factor=2, base_more=ALONE))
     records = run_sweep(sweep, Storage(tmp_path))
     seen = {record.overrides["beta"]: (record.status, len(record.reports)) for record in records.values()}
-    assert seen == {2.0: ("finished", 2), 1.0: ("stopped", 1), 3.0: ("finished", 2)}
+    assert seen == {2.0: ("finished", 2), 1.0: ("stopped", 1)}
 
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("leaves_nothing", "played_trials")
 def test_optuna_suggests_as_many_as_are_missing(tmp_path):
     search = {"beta": {"loguniform": [1e-3, 1]}}
-    keys = sweep_keys(search=search, search_algorithm="optuna", trials=2, base_more=ALONE)
+    keys = sweep_keys(search=search, search_algorithm="optuna", trials=1, base_more=ALONE)
     first = run_sweep(build_sweep(keys), Storage(tmp_path))
-    assert len(first) == 2
-    more = run_sweep(build_sweep({**keys, "trials": 3}), Storage(tmp_path))
-    assert len(more) == 3
+    assert len(first) == 1
+    more = run_sweep(build_sweep({**keys, "trials": 2}), Storage(tmp_path))
+    assert len(more) == 2
     assert first.items() <= more.items()
     betas = [record.overrides["beta"] for record in more.values()]
-    assert len(set(betas)) == 3
+    assert len(set(betas)) == 2
     assert all(1e-3 <= beta <= 1 for beta in betas)
 
 
