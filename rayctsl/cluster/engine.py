@@ -234,6 +234,7 @@ class RayEngine:
         self._loads = busy if len(self._loads) != len(busy) else self._loads + busy
         steps = len(parts[0].losses)
         facts = {
+            "disagreement": parts[0].disagreement,
             "utilisation": float(busy.sum() / (len(busy) * seconds)),
             "stall_share": float(np.mean([part.stall_seconds for part in parts]) / seconds),
             "bytes_per_step": float(sum(part.bytes_sent for part in parts) / steps),

@@ -20,6 +20,8 @@ class MethodConfig(Section):
     """Meta learning rate; the paper's value for the nearest K when absent."""
     average: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Decay per meta-update of an exponential average of phi, which is then the result; 0 keeps phi itself."""
+    adaptive_beta: bool = False
+    """Multiply beta by half the tasks' disagreement where that is more than 1."""
 
     @classmethod
     def paper_beta(cls, inner_steps: int) -> float:

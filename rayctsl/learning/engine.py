@@ -35,7 +35,7 @@ class Chunk:
     inner_steps: np.ndarray  # [steps], taken so far over all tasks
     counts: np.ndarray
     seconds: float
-    facts: dict[str, float] = field(default_factory=dict)  # utilisation, stall_share, bytes_per_step
+    facts: dict[str, float] = field(default_factory=dict)  # disagreement, utilisation, stall_share, bytes_per_step
 
 
 class Engine(Protocol):
@@ -76,6 +76,7 @@ class LocalEngine:
             inner_steps=np.array([record.inner_steps for record in records]),
             counts=self.group.counts(),
             seconds=time.perf_counter() - started,
+            facts={"disagreement": self.meta.disagreement.item()},
         )
 
     def capture(self, step: int) -> Future[RunState]:

@@ -30,6 +30,7 @@ from rayctsl.config import Config
 from rayctsl.methods import Method
 
 EXACT_BITS = 52  # one less than float64 has, so that not even a sum at the limit comes near the edge
+SQUARE_BITS = 30  # squared lengths are rounded to multiples of 2^-30, about 10^-9
 COARSE_BITS = 26  # a unit of more than 2^-26, about 10^-8, is too coarse for small contributions
 
 
@@ -37,7 +38,8 @@ COARSE_BITS = 26  # a unit of more than 2^-26, about 10^-8, is too coarse for sm
 class Grid:
     """Where contributions are rounded to: multiples of 2^-q, for entries smaller than 2^p.
 
-    A total is [multiples, (what is left, where contributions are split), number of tasks], all in float64.
+    A total is [multiples, (what is left, where contributions are split), squared lengths, number of tasks], all in
+    float64.
     Example: Grid(limit_bits=10, unit_bits=39, rest_bits=49), for 8 tasks
     """
 
@@ -53,7 +55,7 @@ class Grid:
 
     def no_tasks(self, phi: Tensor) -> Tensor:
         """The total of no tasks."""
-        return phi.new_zeros(len(phi) * (2 if self._splits(phi) else 1) + 1, dtype=torch.float64)
+        return phi.new_zeros(len(phi) * (2 if self._splits(phi) else 1) + 2, dtype=torch.float64)
 
     def _splits(self, vector: Tensor) -> bool:
         return vector.dtype == torch.float64 or self.unit_bits < COARSE_BITS
@@ -66,16 +68,23 @@ class Grid:
         multiples = scaled.round()
         if self._splits(contribution):
             rest = scaled.sub_(multiples).mul_(2.0**self.rest_bits).round_()
-            total[size:-1].add_(rest.masked_fill_(refused, 0.0))
+            total[size:-2].add_(rest.masked_fill_(refused, 0.0))
         total[:size].add_(multiples.masked_fill_(refused, 0.0))
+        # A length beyond what adds up exactly counts as the largest that does.
+        square = contribution.square().sum().double().mul_(2.0**SQUARE_BITS).round_().clamp_(max=2.0**self.rest_bits)
+        total[-2].add_(square.masked_fill_(refused, 0.0))
         total[-1].add_(fits)
         return fits
+
+    def mean_square(self, total: Tensor) -> Tensor:
+        """The mean squared length of the tasks' contributions."""
+        return total[-2].div(total[-1]).mul_(2.0**-SQUARE_BITS)
 
     def mean(self, total: Tensor, phi: Tensor) -> Tensor:
         """The mean contribution of the tasks in a total, like phi."""
         sums = total[: len(phi)]
         if self._splits(phi):
-            sums = total[len(phi) : -1].mul(2.0**-self.rest_bits).add_(sums)
+            sums = total[len(phi) : -2].mul(2.0**-self.rest_bits).add_(sums)
         return sums.div(total[-1].clamp(min=1)).mul_(2.0**-self.unit_bits).to(phi.dtype)
 
 
@@ -86,13 +95,17 @@ class Unrounded(Grid):
         super().__init__(limit_bits=1023, unit_bits=0, rest_bits=0)
 
     def no_tasks(self, phi: Tensor) -> Tensor:
-        return phi.new_zeros(len(phi) + 1)
+        return phi.new_zeros(len(phi) + 2)
 
     def add(self, total: Tensor, contribution: Tensor, alive: Tensor | bool = True) -> Tensor:
         fits = contribution.sum().isfinite() & alive
-        total[:-1].add_(contribution.masked_fill(~fits, 0.0))
+        total[:-2].add_(contribution.masked_fill(~fits, 0.0))
+        total[-2].add_(contribution.square().sum().masked_fill(~fits, 0.0))
         total[-1].add_(fits)
         return fits
 
+    def mean_square(self, total: Tensor) -> Tensor:
+        return total[-2].div(total[-1])
+
     def mean(self, total: Tensor, phi: Tensor) -> Tensor:
-        return total[:-1].div(total[-1].clamp(min=1))
+        return total[:-2].div(total[-1].clamp(min=1))

@@ -22,13 +22,16 @@ class MetaLearner:
     all processors round alike, and never of fused ones.
 
     Reference: `average` is an exponential moving average of phi (Polyak and Juditsky, 1992). It moves nothing and costs
-    no traffic.
+    no traffic. `disagreement` is the mean squared contribution over the squared mean one: 1 when all tasks pull alike,
+    as large as their number when their pulls are at right angles. `adaptive_beta` multiplies beta by half of it, by 1
+    at least (FedExP, Jhunjhunwala et al., 2023, Eq. (6)).
     """
 
     def __init__(self, config: Config, method: Method, phi: Tensor, grid: Grid | None = None):
         self.phi = phi.clone()
         self.grid = grid or Grid.of(config, method)
-        self._rate = self.phi.new_full((), -method.beta)
+        self._rate, self.adaptive = self.phi.new_full((), -method.beta), config.method.adaptive_beta
+        self.disagreement = phi.new_full((), float("nan"), dtype=torch.float64)
         self.optimizer = build_optimizer(config.outer or method.outer_rule(config.inner), self.phi)
         self.pending: Tensor | None = None
         self.decay = config.method.average
@@ -40,7 +43,10 @@ class MetaLearner:
         Without a task (all have diverged, or one has and the run will stop for it) phi stays where it is.
         """
         gradient = self.grid.mean(total, self.phi).neg_()
+        self.disagreement = self.grid.mean_square(total) / gradient.double().square().sum()
         delta = self.optimizer.direction(self.phi, gradient).mul(torch.where(total[-1] > 0, self._rate, 0))
+        if self.adaptive:
+            delta.mul_((self.disagreement / 2).clamp(min=1.0).nan_to_num(1.0, 1.0))
         self.phi.add_(delta)
         if self.average is not None:
             self.average.mul_(self.decay).add_(self.phi.mul(1 - self.decay))

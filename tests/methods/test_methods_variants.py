@@ -51,6 +51,31 @@ def test_average_survives_a_snapshot(quadratics, engine_of):
     assert not torch.equal(kept_phi(whole.meta.state()), whole.meta.phi)
 
 
+@pytest.mark.parametrize(
+    ("centres", "disagreement", "factor"),
+    [((1.0, 3.0), 5 / 4, 1.0), ((1.0, -0.5), 10.0, 5.0), ((2.0, 2.0), 1.0, 1.0)],
+)
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_disagreement_and_adaptive_beta_by_hand(parabola, engine_of, phis_of, centres, disagreement, factor, adaptive):
+    # With alpha = 1/4 and curvature 1 the tasks move by a quarter of the way to their centres: d = centre / 4.
+    tasks = {f"task {number}": parabola(f"task {number}", 1.0, centre) for number, centre in enumerate(centres)}
+    settings = {"inner_steps": 1, "trajectories": 1, "inner": {"alpha": 0.25}}
+    engine = engine_of(tasks, {"name": "shifting", "beta": 0.5, "adaptive_beta": adaptive}, **settings)
+    end = phis_of(engine)[-1, 0]
+    assert engine.meta.disagreement.item() == pytest.approx(disagreement, rel=1e-7)
+    assert end == pytest.approx(0.5 * np.mean(centres) / 4 * (factor if adaptive else 1.0), rel=1e-7)
+
+
+def test_disagreement_is_logged_whatever_the_method(quadratics, engine_of):
+    for method in ("reptile", "mtl"):
+        assert engine_of(quadratics(), method).run(0, 8).facts["disagreement"] >= 1
+
+
+def test_tasks_that_do_not_move_have_no_disagreement(quadratics, engine_of, phis_of):
+    phis = phis_of(engine_of(quadratics(), {"name": "shifting", "adaptive_beta": True}, inner={"alpha": 0.0}))
+    np.testing.assert_array_equal(phis, phis[:1].repeat(len(phis), axis=0))
+
+
 def test_rates_of_a_schedule():
     def rates(within, over):
         raw = {"inner_steps": 4, "trajectories": 2, "inner": {"alpha": 0.8}}

@@ -108,7 +108,8 @@ class SurfaceGroup(TaskGroup):
     def contribution(self, phi: Tensor, step: Step) -> Tensor:
         pull = self.method.contribution(self.learner, phi, step)
         # Task after task, as a loop would add them up (torch adds in another order, so with other rounding errors).
-        total = torch.from_numpy(np.append(pull.numpy().sum(0), self.learner.num_tasks))
+        sums = [*pull.numpy().sum(0), pull.square().sum().item(), self.learner.num_tasks]
+        total = torch.from_numpy(np.array(sums))
         if not math.isfinite(total.sum().item()):
             self._check(pull.sum(1).numpy(), step)
         return total
