@@ -17,6 +17,38 @@ from rayctsl.learning.finetune import FinetuneResult
 from rayctsl.statistics import mean_and_interval
 
 INK, ACCENT, QUIET = "#1f2933", "#c2410c", "#8aa0b4"
+STYLES: dict[str, tuple[str, str]] = {  # method -> colour and marker, the same in every figure
+    "shifting": (ACCENT, "o"),
+    "reptile": ("#1d4ed8", "s"),
+    "leap": ("#0f766e", "^"),
+    "fomaml": ("#7c3aed", "v"),
+    "mtl": ("#a16207", "D"),
+    "single": ("#be185d", "P"),
+    "scratch": (QUIET, "x"),
+    "no_shifting": ("#0891b2", "<"),
+    "random_shifting": ("#65a30d", ">"),
+    "fomaml_pp": ("#9333ea", "1"),
+    "fomaml_shifting": ("#ea580c", "2"),
+    "imaml": ("#475569", "3"),
+    "anil": ("#6b7280", "4"),
+    "accurate": ("#15803d", "*"),
+}
+VARIANT_COLOURS = ("#f59e0b", "#0ea5e9", "#84cc16", "#d946ef", "#14b8a6", "#f43f5e", "#78716c", "#6366f1")
+NAMES = {"mtl": "multi-task", "single": "single source", "fomaml_pp": "FOMAML++"}
+NAMES |= {"fomaml": "FOMAML", "imaml": "iMAML", "anil": "ANIL"}
+
+
+def style(method: str) -> tuple[str, str]:
+    """A method's colour and marker; a variant (`shifting+pull`) has its method's marker and a colour of its own."""
+    base, plus, variant = method.partition("+")
+    colour, marker = STYLES[base]
+    return (VARIANT_COLOURS[sum(variant.encode()) % len(VARIANT_COLOURS)], marker) if plus else (colour, marker)
+
+
+def label(method: str) -> str:
+    """A method's name in a figure."""
+    base, plus, variant = method.partition("+")
+    return (NAMES.get(base, base) + (f", {variant}" if plus else "")).replace("_", " ")
 
 
 def plot_losses(rows: Sequence[Mapping[str, Any]], config: Config, target: IO[bytes] | str) -> None:

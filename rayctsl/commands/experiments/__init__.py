@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 
 from rayctsl.command import OneLineParser, program, run_command
-from rayctsl.commands.experiments import ablation, error, image, imagenet, synthetic
+from rayctsl.commands.experiments import ablation, error, image, imagenet, lengths, synthetic
 
 EXPERIMENTS = {
     "synthetic": synthetic,
     "error": error,
     "image": image,
+    "lengths": lengths,
     "ablation": ablation,
     "imagenet": imagenet,
 }

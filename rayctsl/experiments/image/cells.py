@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rayctsl.config import FinetuneConfig
 from rayctsl.experiments.cells import Cell
 from rayctsl.experiments.image.suite import Suite
 
@@ -106,13 +107,19 @@ def test_cells(suite: Suite, trained: Results, root: str) -> list[Cell]:
             last = is_final(result, point)
             if not last and training.seed >= suite.checkpoint_seeds:
                 continue
-            extra = suite.sizes if last and training.inner_steps == suite.inner_steps else ()
-            for size in dict.fromkeys((finetune.train_size, *extra)):
-                recipe = finetune.model_copy(update={"train_size": size}).model_dump(mode="json")
+            for recipe in _recipes(suite, finetune, last and training.inner_steps == suite.inner_steps):
                 for target in suite.targets:
                     for repeat in range(finetune.seeds):
                         cells.append(_test_cell(suite, training, point, target, repeat, recipe, root))
     return cells
+
+
+def _recipes(suite: Suite, finetune: FinetuneConfig, everything: bool) -> list[dict[str, Any]]:
+    """The suite's recipe, and with `everything` its other numbers of images and of steps, one change at a time."""
+    sizes, steps = (suite.sizes, suite.steps) if everything else ((), ())
+    recipes = [finetune, *(finetune.model_copy(update={"train_size": size}) for size in sizes)]
+    recipes += [finetune.model_copy(update={"steps": count}) for count in steps]
+    return [recipe.model_dump(mode="json") for recipe in dict.fromkeys(recipes)]
 
 
 def is_final(result: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
@@ -128,7 +135,9 @@ def _test_cell(
     name = training.name.replace("train-", "test-", 1) + f"-at{point['step']}-{target}-{seed}"
     arguments = {"initialization": point["path"], "sha256": point["sha256"], "target": target, "seed": seed}
     arguments |= {"finetune": recipe, "root": root, "gpus": suite.gpus}
-    return Cell(name + (f"-n{size}" if size else ""), arguments)
+    usual = suite.config(next(iter(suite.methods)), {}).finetune.steps
+    name += (f"-n{size}" if size else "") + (f"-s{recipe['steps']}" if recipe["steps"] != usual else "")
+    return Cell(name, arguments)
 
 
 def result_rows(suite: Suite, trained: Results, tested: Results, root: str) -> list[dict[str, Any]]:
@@ -150,6 +159,7 @@ def result_rows(suite: Suite, trained: Results, tested: Results, root: str) -> l
                 "final": is_final(trained[training.name], point),
                 "target": cell.arguments["target"],
                 "train_size": cell.arguments["finetune"]["train_size"] or 0,
+                "steps": cell.arguments["finetune"]["steps"],
                 "test_seed": cell.arguments["seed"],
                 "accuracy": tested[cell.name],
             }

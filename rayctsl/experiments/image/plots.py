@@ -13,31 +13,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 from rayctsl.experiments.image.statistics import Interval, Point
-from rayctsl.plots import ACCENT, INK, QUIET
-
-STYLES: dict[str, tuple[str, str]] = {  # method -> colour and marker, the same in every figure
-    "shifting": (ACCENT, "o"),
-    "reptile": ("#1d4ed8", "s"),
-    "leap": ("#0f766e", "^"),
-    "fomaml": ("#7c3aed", "v"),
-    "mtl": ("#a16207", "D"),
-    "single": ("#be185d", "P"),
-    "scratch": (QUIET, "x"),
-    "no_shifting": ("#0891b2", "<"),
-    "random_shifting": ("#65a30d", ">"),
-    "fomaml_pp": ("#9333ea", "1"),
-    "fomaml_shifting": ("#ea580c", "2"),
-    "imaml": ("#475569", "3"),
-    "anil": ("#6b7280", "4"),
-    "accurate": ("#b91c1c", "*"),
-}
-LABELS = {"mtl": "multi-task", "single": "single source", "fomaml_pp": "FOMAML++", "scratch": "scratch"}
-
-
-def label(method: str) -> str:
-    return LABELS.get(method, {"fomaml": "FOMAML", "imaml": "iMAML", "anil": "ANIL"}.get(method, method)).replace(
-        "_", " "
-    )
+from rayctsl.plots import INK, label, style
 
 
 def plot_losses(curves: Mapping[str, Sequence[np.ndarray]]) -> Any:
@@ -47,7 +23,7 @@ def plot_losses(curves: Mapping[str, Sequence[np.ndarray]]) -> Any:
         length = min(len(run) for run in runs)
         values = np.stack([run[:length, 1] for run in runs])
         at, mean, spread = runs[0][:length, 0], values.mean(0), values.std(0)
-        colour, marker = STYLES[method]
+        colour, marker = style(method)
         axes.plot(at, mean, color=colour, marker=marker, markersize=4, linewidth=1.6, label=label(method))
         axes.fill_between(at, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
     axes.set_xlabel("cumulative inner steps, all tasks")
@@ -66,7 +42,7 @@ def plot_curves(curves: Mapping[str, Mapping[str, Sequence[Point]]]) -> Any:
     )
     for axes, (target, by_method) in zip(grid.flat, curves.items(), strict=False):
         for method, points in by_method.items():
-            colour, marker = STYLES[method]
+            colour, marker = style(method)
             means = [point.accuracy[0] for point in points]
             halves = np.nan_to_num([point.accuracy[1] for point in points])
             at = [point.spent for point in points]
@@ -93,7 +69,7 @@ def plot_methods(table: Mapping[str, Mapping[str, Interval]]) -> Any:
     for axes, target in zip(grid.flat, [targets[-1], *targets[:-1]], strict=False):
         means = [table[method][target][0] for method in order]
         halves = np.nan_to_num([table[method][target][1] for method in order])
-        colours = [STYLES[method][0] for method in order]
+        colours = [style(method)[0] for method in order]
         axes.barh([label(method) for method in order], means, xerr=halves, color=colours, ecolor=INK, capsize=2)
         for place, (mean, half) in enumerate(zip(means, halves, strict=True)):
             axes.text(mean + half, place, f" {mean:.1f}", va="center", fontsize=8, color=INK)
@@ -110,11 +86,11 @@ def plot_lengths(curves: Mapping[str, Mapping[int, Interval]]) -> Any:
     """Mean target accuracy against K: curves[method][K]."""
     figure, axes = plt.subplots(figsize=(6.2, 4.2), layout="constrained")
     for place, (method, points) in enumerate(curves.items()):
-        colour, marker = STYLES[method]
+        colour, marker = style(method)
         at = np.array(sorted(points), float) * 1.03 ** (place - (len(curves) - 1) / 2)  # side by side
         means, halves = zip(*(points[length] for length in sorted(points)), strict=True)
-        style = {"color": colour, "marker": marker, "markersize": 5, "capsize": 3}
-        axes.errorbar(at, means, np.nan_to_num(halves), label=label(method), **style)
+        look = {"color": colour, "marker": marker, "markersize": 5, "capsize": 3}
+        axes.errorbar(at, means, np.nan_to_num(halves), label=label(method), **look)
     axes.set_xscale("log")
     known = sorted({length for points in curves.values() for length in points})
     axes.set_xticks(known, [f"{length:,}" for length in known])

@@ -17,6 +17,7 @@ from rayctsl.config import (
     METHOD_CONFIGS,
     Config,
     Count,
+    MethodConfig,
     Section,
     apply_overrides,
     build_config,
@@ -56,7 +57,8 @@ class Suite(Section):
     targets: tuple[str, ...] = Field(min_length=1)
     """The datasets to meta-test on."""
     methods: dict[str, dict[str, Any]]
-    """Method -> config keys: a value, or a list to search; `alpha, beta` sets both keys to each value of its list."""
+    """Method -> config keys: a value, or a list to search; `alpha, beta` sets both keys to each value of its list.
+    A method may stand here several times with names of its own after a plus. Example: shifting+pull: {pull: 0.01}"""
     ablations: dict[str, str] = Field(default_factory=dict)
     """Method -> the method whose step sizes it takes over, to differ from it in one thing only."""
     tune: TuneConfig = TuneConfig()
@@ -68,6 +70,8 @@ class Suite(Section):
     """Training seeds whose checkpoints are tested."""
     sizes: tuple[Count, ...] = ()
     """More sizes of the target's training set at which the final phi is tested."""
+    steps: tuple[Count, ...] = ()
+    """More lengths of fine-tuning at which the final phi is tested."""
     lengths: LengthsConfig = LengthsConfig()
     gpus: Annotated[float, Field(ge=0)] = 0.0
     """GPUs for each cell; 0 computes on one CPU core."""
@@ -82,8 +86,8 @@ class Suite(Section):
         if any(at >= config.trajectories for at in self.checkpoints):
             raise ValueError(f"checkpoints must lie before the last trajectory, {config.trajectories}")
         for name in (*self.methods, *self.lengths.methods, *self.ablations, *self.ablations.values()):
-            if name not in METHOD_CONFIGS:
-                raise ValueError(f"method {name!r} is unknown{suggest(name, METHOD_CONFIGS)}")
+            if base_method(name) not in METHOD_CONFIGS:
+                raise ValueError(f"method {base_method(name)!r} is unknown{suggest(base_method(name), METHOD_CONFIGS)}")
         for length in self.lengths.inner_steps:
             if self.total_steps % length:
                 raise ValueError(f"lengths: {self.total_steps} inner steps are not a multiple of K = {length}")
@@ -115,7 +119,7 @@ class Suite(Section):
 
     def searched(self, method: str) -> bool:
         """Whether a method's step sizes are looked for."""
-        return METHOD_CONFIGS[method].trains and method not in self.ablations
+        return kind_of(method).trains and method not in self.ablations
 
     def candidates(self, method: str) -> list[dict[str, Any]]:
         """The overrides that a method's search tries. Example: [{"beta": 0.03}, {"beta": 0.1}]"""
@@ -145,9 +149,14 @@ class Suite(Section):
         base = build_config(self.base)
         length = inner_steps or base.inner_steps
         total = base.inner_steps * (trajectories or base.trajectories)
-        if METHOD_CONFIGS[method].one_task:  # to spend on it what the others spend on all
+        if kind_of(method).one_task:  # to spend on it what the others spend on all
             total *= len(base.data.tasks)
-        overrides = {"method.name": method, **candidate, "inner_steps": length, "trajectories": total // length}
+        overrides = {
+            "method.name": base_method(method),
+            **candidate,
+            "inner_steps": length,
+            "trajectories": total // length,
+        }
         overrides |= {"seed": seed, "data.root": root or base.data.root, "snapshot_every": self._spacing(method)}
         config = build_config(apply_overrides(self.base, overrides))
         if length != base.inner_steps:
@@ -157,7 +166,7 @@ class Suite(Section):
 
     def checkpoint_steps(self, method: str) -> list[int]:
         """Where along a training phi is kept, in inner steps of each of its tasks."""
-        kind = METHOD_CONFIGS[method]
+        kind = kind_of(method)
         factor = len(self.sources) if kind.one_task else 1
         return [at * self.inner_steps * factor for at in self.checkpoints] if kind.trains else []
 
@@ -173,6 +182,15 @@ class Suite(Section):
         return self.model_copy(
             update={"methods": kept, "lengths": self.lengths.model_copy(update={"methods": lengths})}
         )
+
+
+def base_method(name: str) -> str:
+    """The method of a suite's row. Example: shifting+pull is a shifting"""
+    return name.partition("+")[0]
+
+
+def kind_of(name: str) -> type[MethodConfig]:
+    return METHOD_CONFIGS[base_method(name)]
 
 
 def scale_beta(config: Config, tuned_for: int) -> float:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from rayctsl.config import METHOD_CONFIGS
 from rayctsl.experiments.image.cells import Training
 from rayctsl.experiments.image.statistics import (
     MEAN,
@@ -21,7 +20,7 @@ from rayctsl.experiments.image.statistics import (
     speed,
     summarise,
 )
-from rayctsl.experiments.image.suite import Suite
+from rayctsl.experiments.image.suite import Suite, kind_of
 
 OURS, RIVAL = "shifting", "reptile"
 Table = dict[str, dict[str, Interval]]  # by method, then by target; the last is the mean over targets
@@ -31,8 +30,9 @@ class Report:
     """The numbers of one suite, from its finished cells."""
 
     def __init__(self, suite: Suite, stages: Mapping[str, Any], rows: Sequence[Row]):
-        self.suite, self.stages, self.rows = suite, stages, rows
+        self.suite, self.stages = suite, stages
         self.recipe = suite.config(next(iter(suite.methods)), {}).finetune
+        self.rows = rows = [row for row in rows if row["steps"] == self.recipe.steps]
         self.size = self.recipe.train_size or 0
         finals = {method: final_rows(rows, method, suite.inner_steps, self.size) for method in suite.methods}
         self.finals = {method: found for method, found in finals.items() if found}
@@ -51,7 +51,7 @@ class Report:
 
     def curves(self, target: str) -> dict[str, list[Point]]:
         """Accuracy against inner steps; every training begins at the random weights that scratch tests."""
-        here = {method: self._curve(method, target) for method in self.finals if METHOD_CONFIGS[method].trains}
+        here = {method: self._curve(method, target) for method in self.finals if kind_of(method).trains}
         start = self._curve("scratch", target)
         return {method: [*start, *points] for method, points in here.items()}
 
@@ -77,7 +77,7 @@ class Report:
         for method in self.finals:
             names = [Training(method, self.suite.inner_steps, seed).name for seed in range(self.suite.seeds)]
             runs = [np.array(self.stages["train"][name]["losses"]) for name in names]
-            kind = METHOD_CONFIGS[method]
+            kind = kind_of(method)
             if kind.trains and not kind.one_task and all(len(run) for run in runs):
                 found[method] = runs
         return found
@@ -93,7 +93,7 @@ class Report:
 
 def check_equal_steps(report: Report) -> None:
     """A comparison at unequal cost is none: every training must have taken the same inner steps over all tasks."""
-    spent = {method: report.spent(method).get("inner") for method in report.finals if METHOD_CONFIGS[method].trains}
+    spent = {method: report.spent(method).get("inner") for method in report.finals if kind_of(method).trains}
     assert len(set(spent.values())) <= 1, f"methods spent different numbers of inner steps: {spent}"
 
 

@@ -15,6 +15,7 @@ from rayctsl.experiments.image.suite import Suite
 from rayctsl.experiments.image.summary import Report, check_equal_steps, summary
 from rayctsl.experiments.image.text import format_table, search_lines
 from rayctsl.experiments.output import Output
+from rayctsl.plots import INK, QUIET, label, style
 
 BASE = "scratch"  # no meta-training: ImageNet's weights as they are
 Gains = dict[str, dict[int, Interval]]  # by method, then by number of training images
@@ -57,17 +58,17 @@ def plot_gains(gains: Mapping[str, Gains]) -> Any:
     )
     for axes, (target, by_method) in zip(grid.flat, gains.items(), strict=False):
         for place, (method, points) in enumerate(by_method.items()):
-            colour, marker = plots.STYLES[method]
+            colour, marker = style(method)
             at = np.array(sorted(points), float) * 1.04 ** (place - (len(by_method) - 1) / 2)  # side by side
             means, halves = zip(*(points[size] for size in sorted(points)), strict=True)
-            style = {"color": colour, "marker": marker, "markersize": 4, "capsize": 2, "label": plots.label(method)}
-            axes.errorbar(at, means, np.nan_to_num(halves), **style)
+            look = {"color": colour, "marker": marker, "markersize": 4, "capsize": 2, "label": label(method)}
+            axes.errorbar(at, means, np.nan_to_num(halves), **look)
         sizes = sorted({size for points in by_method.values() for size in points})
-        axes.axhline(0, color=plots.QUIET, linewidth=1)
+        axes.axhline(0, color=QUIET, linewidth=1)
         axes.set_xscale("log")
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes], fontsize=8)
         axes.minorticks_off()
-        axes.set_title(target, color=plots.INK, fontsize=11)
+        axes.set_title(target, color=INK, fontsize=11)
         axes.set_xlabel("training images")
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", alpha=0.25)

@@ -9,12 +9,10 @@ import numpy as np
 from matplotlib.colors import LogNorm
 
 from rayctsl.experiments.synthetic.surfaces import Environment, Surfaces
-from rayctsl.plots import INK, QUIET, plt
+from rayctsl.plots import INK, QUIET, plt, style
 
 COLOURS = {
-    "reptile": "#e4572e",
-    "shifting": "#ffc914",
-    "accurate": "#17bebb",
+    **{method: style(method)[0] for method in ("reptile", "shifting", "accurate")},
     "sgd": "#17bebb",
     "momentum": "#ffc914",
     "adam": "#e4572e",
