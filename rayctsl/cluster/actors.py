@@ -38,9 +38,9 @@ class Part:
 
     losses: np.ndarray  # [steps, own tasks]
     delta_norms: np.ndarray
+    disagreements: np.ndarray
     inner_steps: np.ndarray
     counts: np.ndarray
-    disagreement: float  # of the tasks at the last meta-update
     busy_seconds: float
     stall_seconds: float
     bytes_sent: int
@@ -117,9 +117,9 @@ class Worker:
         return Part(
             losses=np.stack([record.losses for record in records]),
             delta_norms=np.array([record.delta_norm for record in records]),
+            disagreements=np.array([record.disagreement for record in records]),
             inner_steps=np.array([record.inner_steps for record in records]),
             counts=self.group.counts(),
-            disagreement=self.meta.disagreement.item(),
             busy_seconds=self.group.take_seconds(),
             stall_seconds=self._traffic()[0] - waited,
             bytes_sent=self._traffic()[1] - sent,

@@ -234,7 +234,6 @@ class RayEngine:
         self._loads = busy if len(self._loads) != len(busy) else self._loads + busy
         steps = len(parts[0].losses)
         facts = {
-            "disagreement": parts[0].disagreement,
             "utilisation": float(busy.sum() / (len(busy) * seconds)),
             "stall_share": float(np.mean([part.stall_seconds for part in parts]) / seconds),
             "bytes_per_step": float(sum(part.bytes_sent for part in parts) / steps),
@@ -243,6 +242,7 @@ class RayEngine:
         chunk = Chunk(
             losses=np.stack([by_task[name] for name in names], axis=1),
             delta_norms=parts[0].delta_norms,
+            disagreements=parts[0].disagreements,
             inner_steps=np.sum([part.inner_steps for part in parts], axis=0),
             counts=np.sum([part.counts for part in parts], axis=0),
             seconds=seconds,

@@ -32,10 +32,11 @@ class Chunk:
 
     losses: np.ndarray
     delta_norms: np.ndarray
+    disagreements: np.ndarray  # [steps]
     inner_steps: np.ndarray  # [steps], taken so far over all tasks
     counts: np.ndarray
     seconds: float
-    facts: dict[str, float] = field(default_factory=dict)  # disagreement, utilisation, stall_share, bytes_per_step
+    facts: dict[str, float] = field(default_factory=dict)  # utilisation, stall_share, bytes_per_step
 
 
 class Engine(Protocol):
@@ -73,10 +74,10 @@ class LocalEngine:
         return Chunk(
             losses=np.stack([record.losses for record in records]),
             delta_norms=np.array([record.delta_norm for record in records]),
+            disagreements=np.array([record.disagreement for record in records]),
             inner_steps=np.array([record.inner_steps for record in records]),
             counts=self.group.counts(),
             seconds=time.perf_counter() - started,
-            facts={"disagreement": self.meta.disagreement.item()},
         )
 
     def capture(self, step: int) -> Future[RunState]:

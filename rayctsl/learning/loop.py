@@ -34,6 +34,7 @@ class StepRecord:
 
     losses: np.ndarray  # before the step, NaN for dropped tasks
     delta_norm: float  # NaN without a meta-update
+    disagreement: float  # of the tasks' contributions, NaN without a meta-update
     inner_steps: int  # taken so far, over all tasks
 
 
@@ -61,8 +62,10 @@ def run_steps(
     meta.pending = travelling.result() if travelling is not None else None
     log.close()
     return [
-        StepRecord(losses, float(norm), int(taken))
-        for losses, norm, taken in zip(log.losses, log.delta_norms, log.inner_steps, strict=True)
+        StepRecord(losses, float(norm), float(apart), int(taken))
+        for losses, norm, apart, taken in zip(
+            log.losses, log.delta_norms, log.disagreements, log.inner_steps, strict=True
+        )
     ]
 
 
@@ -85,7 +88,7 @@ def take_step(
     def apply(total: Tensor) -> None:
         delta = meta.update(total)
         group.shift(meta.phi, delta, step)
-        log.note_update(row, total, delta)
+        log.note_update(row, total, delta, meta.disagreement)
 
     if step.k == 1:
         group.begin_trajectory(meta.phi)

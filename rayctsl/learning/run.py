@@ -213,6 +213,7 @@ def _record(metrics: Metrics, chunk: Chunk, first: int, problem: Problem) -> Non
             "inner_steps_total": int(chunk.inner_steps[offset]),
             "loss": float(np.nanmean(losses)) if not np.isnan(losses).all() else float("nan"),
             "delta_norm": float(norm),
+            "disagreement": float(chunk.disagreements[offset]),
             "steps_per_second": len(chunk.losses) / max(chunk.seconds, 1e-9),
             **{name: float(value) for name, value in chunk.facts.items()},
         }

@@ -18,17 +18,17 @@ from rayctsl.methods import Step
 
 
 class StepLog:
-    """One row a step: the losses and the masks of this process's tasks, the length of delta, the number of tasks.
+    """One row a step: losses and masks of this process's tasks, delta's length, disagreement, number of tasks.
 
-    `losses` [steps, tasks], `delta_norms` [steps] and `inner_steps` [steps] are there after `close`.
+    `losses` [steps, tasks], `delta_norms`, `disagreements` and `inner_steps` [steps] are there after `close`.
     """
 
     def __init__(self, steps: Sequence[Step], group: TaskGroup, phi: Tensor):
         self.steps, self.group = steps, group
         width = len(group.names)
         # All in one tensor, so that one copy brings it to the host.
-        self._board = phi.new_full((len(steps), 2 * width + 2), math.nan)
-        self._losses, self._alive, self._ends = self._board.split([width, width, 2], dim=1)
+        self._board = phi.new_full((len(steps), 2 * width + 3), math.nan)
+        self._losses, self._alive, self._ends = self._board.split([width, width, 3], dim=1)
         self._counts: list[tuple[np.ndarray, np.ndarray]] = []  # gradients per task: after the step, and after its pull
 
     def note_losses(self, row: int, losses: Tensor) -> None:
@@ -40,14 +40,15 @@ class StepLog:
         self._alive[row] = self.group.alive
         self._counts[row] = (self._counts[row][0], self.group.counts_by_task())
 
-    def note_update(self, row: int, total: Tensor, delta: Tensor) -> None:
+    def note_update(self, row: int, total: Tensor, delta: Tensor, disagreement: Tensor) -> None:
         self._ends[row, 0] = torch.linalg.vector_norm(delta)
-        self._ends[row, 1] = total[-1]
+        self._ends[row, 1] = disagreement
+        self._ends[row, 2] = total[-1]
 
     def close(self) -> None:
         """Read everything; drop or name the tasks that diverged."""
         board, width = self._board.cpu().double().numpy(), len(self.group.names)
-        self.losses, self.delta_norms = board[:, :width].copy(), board[:, -2]
+        self.losses, self.delta_norms, self.disagreements = board[:, :width].copy(), board[:, -3], board[:, -2]
         counts = np.stack([after for _, after in self._counts])
         fallen = {}
         for place, name in enumerate(self.group.names):

@@ -68,7 +68,7 @@ def test_disagreement_and_adaptive_beta_by_hand(parabola, engine_of, phis_of, ce
 
 def test_disagreement_is_logged_whatever_the_method(quadratics, engine_of):
     for method in ("reptile", "mtl"):
-        assert engine_of(quadratics(), method).run(0, 8).facts["disagreement"] >= 1
+        assert np.nanmin(engine_of(quadratics(), method).run(0, 8).disagreements) >= 1
 
 
 def test_tasks_that_do_not_move_have_no_disagreement(quadratics, engine_of, phis_of):
