@@ -121,6 +121,8 @@ def finetune(
     on_point: Callable[[int, CurvePoint], None] | None = None,
     save: str | Path | None = None,
     each: bool = False,
+    preset: str | None = None,
+    time_limit: float | None = None,
     workers: int | None = 1,
     threads: int | None = None,
 ) -> FinetuneResult:
@@ -132,6 +134,8 @@ def finetune(
         head: the name of your own model's last layer.
         random_model: what to build for random weights; an initialization's card says its own.
         save: a new folder for the best seed's model (`each`: a folder a seed); the same call goes on after an end.
+        preset: quick, good or best chooses learning rate and steps on held-out training images.
+        time_limit: seconds for all of it, about.
         workers: processes for the seeds; 1 is this one, None as many as GPUs or cores allow.
         threads: of each process; by default the cores are shared out.
     """
@@ -150,6 +154,8 @@ def finetune(
         config or FinetuneConfig(),
         save=None if save is None else str(save),
         each=each,
+        preset=preset,
+        time_limit=time_limit,
         workers=workers,
         threads=threads,
         on_point=on_point,

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from rayctsl.command import OneLineParser, program, run_command
 
+RECIPE_FLAGS = ("steps", "train_size", "seeds", "alpha", "batch_size", "freeze_backbone", "head_steps")
+
 
 def parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
@@ -36,6 +38,12 @@ def parser() -> argparse.ArgumentParser:
         "--save", metavar="DIR", help="keep the best seed's model here; run again to go on after an end"
     )
     parser.add_argument("--each", action="store_true", help="with --save: keep every seed's model, DIR/seed-0, …")
+    parser.add_argument(
+        "--preset", choices=("quick", "good", "best"), help="choose learning rate and steps on held-out training images"
+    )
+    parser.add_argument("--time-limit", type=float, metavar="S", help="seconds for all of it, about")
+    parser.add_argument("--freeze-backbone", action="store_true", default=None, help="train the head only")
+    parser.add_argument("--head-steps", type=int, metavar="N", help="train the head alone for the first N steps")
     parser.add_argument("--jobs", type=int, metavar="N", help="seeds trained side by side (as GPUs or cores allow)")
     parser.add_argument("--threads", type=int, metavar="N", help="threads of each; equal numbers give equal results")
     return parser
@@ -48,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
 def finetune(arguments: argparse.Namespace) -> None:
     from rayctsl.config import load_config
 
-    flags = {name: getattr(arguments, name) for name in ("steps", "train_size", "seeds", "alpha", "batch_size")}
+    flags = {name: getattr(arguments, name) for name in RECIPE_FLAGS}
     overrides = {f"finetune.{name}": value for name, value in flags.items() if value is not None}
     config = load_config(arguments.config, overrides)
     if arguments.each and not arguments.save:
@@ -78,6 +86,8 @@ def finetune(arguments: argparse.Namespace) -> None:
         on_point=show,
         save=arguments.save,
         each=arguments.each,
+        preset=arguments.preset,
+        time_limit=arguments.time_limit,
         workers=arguments.jobs,
         threads=arguments.threads,
     )

@@ -126,6 +126,10 @@ class RecipeConfig(InnerConfig):
     """Pixels of padding for random crops; an eighth of the image size when absent."""
     flip: Annotated[bool, Field(title="Random mirror images")] = True
     """Random horizontal flips."""
+    freeze_backbone: Annotated[bool, Field(title="Train the head only")] = False
+    """A linear probe: the backbone stays as it is, but for its batch-norm statistics."""
+    head_steps: Annotated[int, Field(ge=0, title="Steps for the head first")] = 0
+    """Steps at the beginning that train the head alone, so that its first errors do not spoil the backbone."""
     evaluate_every: Annotated[Count | None, Field(title="Steps between points")] = None
     """Steps between two evaluations on the test split; chosen by what they cost when absent."""
 

@@ -19,6 +19,7 @@ from rayctsl.jobs.saved_model import save_model
 from rayctsl.learning.finetune import CurvePoint, FinetuneResult, FinetuneRun, summarise
 from rayctsl.learning.seeds import OnPoint, SeedWork, run_seeds, seed_file
 from rayctsl.learning.start import Start
+from rayctsl.learning.suggestion import choose_recipe
 from rayctsl.storage import Storage
 
 UNFINISHED, RECIPE = "unfinished", "recipe.json"
@@ -31,6 +32,8 @@ def finetune_seeds(
     *,
     save: str | None = None,
     each: bool = False,
+    preset: str | None = None,
+    time_limit: float | None = None,
     workers: int | None = 1,
     threads: int | None = None,
     on_point: OnPoint | None = None,
@@ -39,8 +42,12 @@ def finetune_seeds(
 
     Args:
         save: a new folder for the model; with `each` it holds one folder a seed.
+        preset: quick, good or best chooses the learning rate and the steps, see `choose_recipe`.
+        time_limit: seconds for all of it, about; fewer steps are taken when they would not fit.
         workers: processes, see `run_seeds`.
     """
+    if preset is not None or time_limit is not None:
+        config = _begun_with(save) or choose_recipe(start, dataset, config, preset, time_limit).config
     with _working_folder(save, start, dataset, config) as folder:
         work = SeedWork(start, dataset, config, folder, threads)
         run_seeds(work, on_point, workers)
@@ -53,6 +60,14 @@ def finetune_seeds(
                 target = Storage(save).inside(f"seed-{run.seed}") if each else Storage(save)
                 save_model(target, work.tuner(run.seed), start, run.seed, _summary(result))
     return result
+
+
+def _begun_with(save: str | None) -> FinetuneConfig | None:
+    """The recipe that an unfinished fine-tuning chose: measured again, it might be another."""
+    name = f"{UNFINISHED}/{RECIPE}"
+    if save is None or not Storage(save).exists(name):
+        return None
+    return FinetuneConfig.model_validate(json.loads(Storage(save).read(name))["config"])
 
 
 def _summary(result: FinetuneResult) -> SeedSummary:

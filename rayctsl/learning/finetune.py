@@ -133,10 +133,13 @@ class Finetuner:
         self.module.train()
         images, labels = self.batches(self.step)
         self.flat.grad.zero_()
+        head_only = self.config.freeze_backbone or self.step < self.config.head_steps
+        self.flat.freeze_backbone(head_only)
         loss = functional.cross_entropy(self.module(images), labels)
         loss.backward()
-        direction = self.optimizer.direction(self.flat.vector, self.flat.grad)
-        self.flat.vector.add_(direction, alpha=-self.learning_rate())
+        part = slice(self.flat.size if head_only else 0, None)
+        theta, grad = self.flat.vector[part], self.flat.grad[part]
+        theta.add_(self.optimizer.direction(theta, grad, part), alpha=-self.learning_rate())
         return loss.detach()
 
     @torch.no_grad()
