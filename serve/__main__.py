@@ -8,15 +8,21 @@ import logging
 import os
 import signal
 import sys
+from types import FrameType
+from typing import TYPE_CHECKING
 
 from rayctsl.command import OneLineParser, program, run_command
+
+if TYPE_CHECKING:
+    from serve.settings import Settings
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog=program("serve"),
         description="Initializations to download and fine-tuning over HTTP, with a page at /.",
-        epilog="RAYCTSL_TOKEN holds the token that clients must send; without it only this machine is served.",
+        epilog="RAYCTSL_TOKEN holds the token that clients must send; python -m serve keys makes keys with scopes. "
+        "Without either only this machine is served.",
     )
     parser.add_argument("--storage", metavar="DIR|URI", help="initializations and jobs (default: RAYCTSL_STORAGE)")
     parser.add_argument("--data-root", metavar="DIR|URI", help="prepared datasets (default: RAYCTSL_DATA)")
@@ -34,11 +40,25 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--worker-idle", type=float, metavar="SECONDS", help="a worker without a job leaves a shared cluster (120)"
     )
+    parser.add_argument(
+        "--worker-start", type=float, default=120.0, metavar="SECONDS", help="a worker must show life within (120)"
+    )
+    parser.add_argument(
+        "--connections-per-address", type=int, default=256, metavar="N", help="open at the same time (default: 256)"
+    )
+    parser.add_argument(
+        "--request-seconds", type=float, default=10.0, metavar="SECONDS", help="for a request's head to come (10)"
+    )
     parser.add_argument("--checkpoint-every", type=float, default=30.0, metavar="SECONDS", help="(default: 30)")
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
+    words = sys.argv[1:] if argv is None else argv
+    if words[:1] == ["keys"]:
+        from serve.keys_command import main as keys
+
+        return keys(words[1:])
     return run_command(build_parser(), argv, _serve)
 
 
@@ -65,7 +85,11 @@ def _serve(options: argparse.Namespace) -> int:
         job_limit_seconds=options.job_limit,
         checkpoint_seconds=options.checkpoint_every,
         # Our own Ray has nobody else to make room for: one worker stays warm, so that jobs start at once.
-        worker_idle_seconds=options.worker_idle or (120.0 if options.address else 1e9),
+        worker_start_seconds=options.worker_start,
+        max_connections_per_address=options.connections_per_address,
+        request_seconds=options.request_seconds,
+        has_keys=has_keys(options),
+        worker_idle_seconds=_idle_seconds(options),
         warm_workers=0 if options.address else 1,
     )
     settings.folder.mkdir(parents=True, exist_ok=True)
@@ -79,32 +103,51 @@ def _serve(options: argparse.Namespace) -> int:
         return run(settings)
 
 
-def run(settings: object) -> int:
+def _idle_seconds(options: argparse.Namespace) -> float:
+    if options.worker_idle is not None:
+        return float(options.worker_idle)
+    return 120.0 if options.address else 1e9
+
+
+def has_keys(options: argparse.Namespace) -> bool:
+    """Whether keys were made for this service already; asked only where they decide whether it may start."""
+    from serve.keys_command import open_keys
+    from serve.settings import is_loopback
+
+    return not is_loopback(options.host) and open_keys(options.storage, options.database).wanted
+
+
+def run(settings: Settings) -> int:
     """Serve until told to stop."""
     import uvicorn
 
     from serve.app import create_app
-    from serve.protocol import FileProtocol
-    from serve.settings import Settings
+    from serve.protocol import FileProtocol, bounded
 
-    assert isinstance(settings, Settings)
+    app = create_app(settings)
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         host=settings.host,
         port=settings.port,
-        http=FileProtocol,
+        http=bounded(FileProtocol, settings.request_seconds, settings.max_connections_per_address),
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=1000,
+        limit_concurrency=settings.max_connections,
         timeout_keep_alive=10,
         timeout_graceful_shutdown=3,
         h11_max_incomplete_event_size=64 * 1024,
     )
     # After a clean stop uvicorn raises the signal again, for whoever was there before it: nobody needs to die of it.
     signal.signal(signal.SIGTERM, lambda number, frame: None)
-    server = uvicorn.Server(config)
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            app.state.service.stop_streams()  # first of all: the server waits for them
+            super().handle_exit(sig, frame)
+
+    server = Server(config)
     server.run()
     return 0 if server.started else 1
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
+from rayctsl.contract import JsonObject
 from serve import problems
-from serve.middleware import BodyLimit, Guard, Observe
+from serve.middleware import BodyLimit, Guard, HeadAsGet, Observe
 from serve.routes import datasets, events, finetune, health, hub, initializations, page, predict
 from serve.service import Service
 from serve.settings import Settings
 
 DESCRIPTION = """Initializations to download and fine-tuning over HTTP.
 
-Every path is also there under `/v1`. Errors are problem+json. With `RAYCTSL_TOKEN` set, everything but the page and
-the probes wants `Authorization: Bearer …`."""
+Every path is also there under `/v1`. Errors are problem+json. Where the operator has set a token or made keys,
+everything but the page, this document and the probes wants `Authorization: Bearer …`."""
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -45,9 +45,10 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         middleware=[
-            Middleware(Observe, metrics=service.metrics),
-            Middleware(Guard, settings=settings),
-            Middleware(BodyLimit, limit_of=limit_of),
+            Middleware(Observe, metrics=service.metrics, access=service.access),
+            Middleware(Guard, settings=settings, keys=service.keys),
+            Middleware(BodyLimit, limit_of=limit_of, seconds=3 * settings.request_seconds),
+            Middleware(HeadAsGet),
         ],
     )
     app.state.service = service
@@ -59,13 +60,14 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(hub.router)
     build_document = app.openapi
 
-    def openapi() -> dict[str, Any]:
+    def openapi() -> JsonObject:
         document = build_document()
         schemas = document["components"]["schemas"]
         schemas["Problem"] = problems.SCHEMA
         # Which names are good changes while the service runs, so the document says it as of now.
         schemas["FinetuneRequest"]["properties"]["dataset"]["enum"] = service.datasets.ready()
-        if settings.token:
+        schemas["FinetuneRequest"]["properties"]["steps"]["maximum"] = settings.max_steps
+        if service.keys.wanted:
             document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             document["security"] = [{"token": []}]
         return document

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 import anyio
 from starlette.datastructures import Headers
@@ -19,11 +18,15 @@ RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
 class FileAnswer(Response):
-    """Sends a file that never changes under its checksum."""
+    """Sends a file that never changes under its checksum.
+
+    Args:
+        file: its descriptor, which this answer closes.
+    """
 
     def __init__(
         self,
-        path: Path,
+        file: int,
         checksum: str,
         filename: str,
         *,
@@ -31,7 +34,7 @@ class FileAnswer(Response):
         headers: dict[str, str] | None = None,
         metrics: ServiceMetrics | None = None,
     ):
-        self.path, self.etag, self.metrics = path, f'"{checksum}"', metrics
+        self.file, self.etag, self.metrics = file, f'"{checksum}"', metrics
         self.status_code, self.background = 200, None
         self.media_type = media_type
         self.init_headers({
@@ -43,36 +46,38 @@ class FileAnswer(Response):
         })  # fmt: skip
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = Headers(scope=scope)
+        try:
+            await self._answer(scope, receive, send)
+        finally:
+            os.close(self.file)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked, file = Headers(scope=scope), self.file
         if self._is_known(asked.get("if-none-match")):
             kept = [(name, value) for name, value in self.raw_headers if name not in (b"content-type",)]
             await send({"type": "http.response.start", "status": 304, "headers": kept})
             await send({"type": "http.response.body"})
             return
-        file = await anyio.to_thread.run_sync(os.open, self.path, os.O_RDONLY)
-        try:
-            size = os.fstat(file).st_size
-            start, stop = 0, size
-            wanted = self._range(asked, size)
-            if wanted is not None:
-                start, stop = wanted
-                if start >= size:
-                    headers = {"content-range": f"bytes */{size}", "etag": self.etag}
-                    answer = problem_response(416, f"The file has {size} bytes.", headers=headers)
-                    await answer(scope, receive, send)
-                    return
-                self.status_code = 206
-                self.headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"
-            self.headers["content-length"] = str(stop - start)
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            if scope["method"] == "HEAD":
-                await send({"type": "http.response.body"})
+        size = os.fstat(file).st_size
+        start, stop = 0, size
+        wanted = self._range(asked, size)
+        if wanted is not None:
+            start, stop = wanted
+            if start >= size:
+                headers = {"content-range": f"bytes */{size}", "etag": self.etag}
+                answer = problem_response(416, f"The file has {size} bytes.", headers=headers)
+                await answer(scope, receive, send)
                 return
-            await self._send_body(file, start, stop, scope, send)
-            if self.metrics:
-                self.metrics.downloaded.inc(stop - start)
-        finally:
-            os.close(file)
+            self.status_code = 206
+            self.headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"
+        self.headers["content-length"] = str(stop - start)
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        if scope.get("is_head") or scope["method"] == "HEAD":
+            await send({"type": "http.response.body"})
+            return
+        await self._send_body(file, start, stop, scope, send)
+        if self.metrics:
+            self.metrics.downloaded.inc(stop - start)
 
     async def _send_body(self, file: int, start: int, stop: int, scope: Scope, send: Send) -> None:
         if "http.response.zerocopysend" in scope.get("extensions", {}):
@@ -82,7 +87,7 @@ class FileAnswer(Response):
         while start < stop:
             block = await anyio.to_thread.run_sync(os.pread, file, min(BLOCK, stop - start), start)
             if not block:
-                raise RuntimeError(f"{self.path} became shorter while it was sent")
+                raise RuntimeError("a file became shorter while it was sent")
             start += len(block)
             await send({"type": "http.response.body", "body": block, "more_body": start < stop})
         if start == stop == 0:

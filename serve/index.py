@@ -1,10 +1,12 @@
 """The initializations of a storage, kept in memory: cards are read again only when their files change.
 
 `registry` knows how an initialization is laid out; here is what a thousand of them need to be listed in microseconds.
+Files are opened without following links, and a card that cannot be read is left out and named, whatever is in it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -17,12 +19,14 @@ from pathlib import Path
 from pyarrow import fs
 
 from rayctsl.card import CARD, PHI, README, Card
-from rayctsl.registry import Initialization, initialization_folders, open_initialization, storage_root
-from rayctsl.storage import Storage
+from rayctsl.contract import read_contract
+from rayctsl.registry import Initialization, initialization_folders, storage_root
+from rayctsl.storage import Storage, open_regular
 from rayctsl.words import one_line
 from serve.problems import HttpProblem, log
 
 REFRESH_SECONDS = 2.0
+CARD_LIMIT = 4 * 1024 * 1024
 Stamp = tuple[int, int]  # modification time and size
 
 
@@ -31,6 +35,7 @@ class IndexEntry:
     """An initialization with its JSON ready to be sent."""
 
     initialization: Initialization
+    folder: str  # below the storage
     stamp: Stamp
     summary: bytes  # the card without the long parts of its metrics
     document: bytes
@@ -46,6 +51,15 @@ class IndexEntry:
         return self.initialization.id
 
 
+@dataclass(frozen=True)
+class BrokenCard:
+    """A card that is left out, and why. Example: BrokenCard("runs/a", (1, 2), "tasks: should be a list")"""
+
+    folder: str
+    stamp: Stamp
+    reason: str
+
+
 class InitializationIndex:
     """Finds and lists; asks the storage at most every two seconds."""
 
@@ -53,10 +67,10 @@ class InitializationIndex:
         self.base = Storage(storage_root(storage))
         self._filesystem = fs.LocalFileSystem() if self.base.local else fs.FileSystem.from_uri(self.base.base)[0]
         self._cache = cache
-        self._entries: dict[str, IndexEntry] = {}  # by the card's path
+        self._entries: dict[str, IndexEntry] = {}  # by folder
+        self.broken: dict[str, BrokenCard] = {}
         self.by_id: dict[str, IndexEntry] = {}
         self.newest_first: list[IndexEntry] = []
-        self._bad: dict[str, Stamp] = {}
         self._looked = float("-inf")
         self._lock = threading.Lock()
         self._verified: dict[str, Stamp] = {}
@@ -70,83 +84,108 @@ class InitializationIndex:
         with self._lock:
             if not force and not self.is_stale:
                 return
-            paths = list(self._candidates())
-            infos = self._filesystem.get_file_info(paths) if paths else []
-            stamps = {i.path: (i.mtime_ns or 0, i.size) for i in infos if i.type == fs.FileType.File}
-            changed = False
-            for path in self._entries.keys() - stamps.keys():
-                del self._entries[path]
-                changed = True
-            for path, stamp in stamps.items():
-                known = self._entries.get(path)
-                if (known is None or known.stamp != stamp) and self._bad.get(path) != stamp:
+            stamps = dict(self._stamps())
+            gone = (self._entries.keys() | self.broken.keys()) - stamps.keys()
+            changed = bool(gone)
+            for folder in gone:
+                self._entries.pop(folder, None)
+                self.broken.pop(folder, None)
+            for folder, stamp in stamps.items():
+                known = self._entries.get(folder) or self.broken.get(folder)
+                if known is None or known.stamp != stamp:
                     changed = True
-                    self._read(path, stamp)
+                    self._read(folder, stamp)
             if changed:
                 found = {entry.id: entry for entry in self._entries.values()}
                 self.newest_first = sorted(found.values(), key=lambda e: (e.card.created, e.id), reverse=True)
                 self.by_id = found
             self._looked = time.monotonic()
 
-    def file(self, entry: IndexEntry, name: str = PHI) -> Path:
-        """A local path of one of the three files, verified against the card when it holds the weights."""
+    def open(self, entry: IndexEntry, name: str = PHI) -> int:
+        """A descriptor of one of the three files, verified against the card when it holds the weights."""
         if name not in (PHI, README, CARD):
             raise HttpProblem(404, f"An initialization has no file of this name; it has {PHI}, {README} and {CARD}.")
-        path = Path(entry.initialization.storage.root) / name
-        if not self.base.local:
-            path = self._fetch(entry, name)
         try:
-            info = os.stat(path)
+            file = self._open_beneath(entry, name)
         except FileNotFoundError:
             raise HttpProblem(404, f"{name} of initialization {entry.id} is missing.") from None
-        stamp = (info.st_mtime_ns, info.st_size)
-        if name == PHI and self._verified.get(str(path)) != stamp:
-            with path.open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != entry.card.sha256:
-                    log.error("%s does not match its card", path)
-                    raise HttpProblem(
-                        503, f"The weights of {entry.id} are damaged in the storage: their checksum differs."
-                    )
-            self._verified[str(path)] = stamp
-        return path
-
-    def _fetch(self, entry: IndexEntry, name: str) -> Path:
-        """A copy of a remote file, made once."""
-        target = self._cache / entry.commit / name
-        if not target.exists():
-            data = entry.initialization.storage.read(name)
-            Storage(self._cache / entry.commit).write(name, data)
-        return target
-
-    def _candidates(self) -> Iterator[str]:
-        for folder in initialization_folders(self.base):
-            yield "/".join(part for part in (self.base.root, folder, CARD) if part)
-
-    def _read(self, path: str, stamp: Stamp) -> None:
-        inside = path.removesuffix(CARD).removeprefix(self.base.root).strip("/")
-        place = self.base.inside(inside) if inside else self.base
         try:
-            initialization = open_initialization(str(place))
-            entry = build_entry(initialization, stamp)
-        except (ValueError, OSError) as error:
-            # One damaged card must not hide the others.
-            log.warning("left out: %s", one_line(error))
-            self._entries.pop(path, None)
-            self._bad[path] = stamp
+            if name == PHI:
+                self._verify(entry, file)
+        except BaseException:
+            os.close(file)
+            raise
+        return file
+
+    def _open_beneath(self, entry: IndexEntry, name: str) -> int:
+        if self.base.local:
+            return open_regular(self.base.root, "/".join(part for part in (entry.folder, name) if part))
+        kept = self._cache / entry.commit  # a copy of a remote file, made once
+        if not (kept / name).exists():
+            Storage(kept).write(name, entry.initialization.storage.read(name))
+        return open_regular(kept, name)
+
+    def _verify(self, entry: IndexEntry, file: int) -> None:
+        info = os.fstat(file)
+        key, stamp = f"{info.st_dev}:{info.st_ino}", (info.st_mtime_ns, info.st_size)
+        if self._verified.get(key) == stamp:
             return
-        self._bad.pop(path, None)
-        self._entries[path] = entry
+        with open(os.dup(file), "rb") as content:
+            found = hashlib.file_digest(content, "sha256").hexdigest()
+        if found != entry.card.sha256:
+            log.error("the weights of %s in %s do not match their card", entry.id, entry.folder)
+            raise HttpProblem(503, f"The weights of {entry.id} are damaged in the storage: their checksum differs.")
+        self._verified[key] = stamp
+
+    def _stamps(self) -> Iterator[tuple[str, Stamp]]:
+        """Every folder that holds a card, with its card's time and size."""
+        paths = {
+            "/".join(part for part in (self.base.root, folder, CARD) if part): folder
+            for folder in initialization_folders(self.base)
+        }
+        for info in self._filesystem.get_file_info(list(paths)) if paths else []:
+            if info.type == fs.FileType.File:
+                yield paths[info.path], (info.mtime_ns or 0, info.size)
+
+    def _read(self, folder: str, stamp: Stamp) -> None:
+        self._entries.pop(folder, None)
+        self.broken.pop(folder, None)
+        place = self.base.inside(folder) if folder else self.base
+        try:
+            data = self._card_bytes(folder)
+            self._entries[folder] = build_entry(
+                Initialization(place, read_contract(Card, data, f"{folder}/{CARD}")), folder, stamp
+            )
+        except Exception as error:  # one damaged card, however damaged, must not hide the others
+            reason = one_line(error, 300).removeprefix(f"{folder}/{CARD} is damaged: ")
+            log.warning("left out: %s/%s: %s", folder, CARD, reason)
+            self.broken[folder] = BrokenCard(folder, stamp, reason)
+
+    def _card_bytes(self, folder: str) -> bytes:
+        name = "/".join(part for part in (folder, CARD) if part)
+        if not self.base.local:
+            return self.base.read(name)
+        try:
+            file = open_regular(self.base.root, name)
+        except FileNotFoundError:
+            raise ValueError("it is a link, or no plain file") from None
+        with contextlib.closing(open(file, "rb")) as content:
+            data = content.read(CARD_LIMIT + 1)
+        if len(data) > CARD_LIMIT:
+            raise ValueError(f"it has more than {CARD_LIMIT} bytes")
+        return data
 
 
-def build_entry(initialization: Initialization, stamp: Stamp) -> IndexEntry:
+def build_entry(initialization: Initialization, folder: str, stamp: Stamp) -> IndexEntry:
     card = {"object": "initialization", **initialization.card.to_json()}
     short = {key: value for key, value in card["metrics"].items() if not isinstance(value, list)}
     search = [initialization.id, initialization.card.model.name, initialization.card.method.name, *card["tasks"]]
-    document = json.dumps(card).encode()
+    document = json.dumps(card, allow_nan=False).encode()
     return IndexEntry(
         initialization,
+        folder,
         stamp,
-        json.dumps({**card, "metrics": short}).encode(),
+        json.dumps({**card, "metrics": short}, allow_nan=False).encode(),
         document,
         " ".join(str(word) for word in search).lower(),
         # The hub's clients want a commit: the hash of all that the card says, which includes the weights' checksum.

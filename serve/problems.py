@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from http import HTTPStatus
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
@@ -72,7 +74,7 @@ def problem_response(
 def documented(*statuses: int) -> Responses:
     """The `responses` of a route: these problems, and those that any route may answer with."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    everywhere = (400, 401, 403, 405, 500)
+    everywhere = (400, 401, 403, 405, 429, 500, 507)
     return {
         status: {"description": HTTPStatus(status).phrase, "content": content}
         for status in sorted({*everywhere, *statuses})
@@ -108,10 +110,32 @@ def install(app: FastAPI) -> None:
         status = 400 if any(item["type"] == "json_invalid" for item in error.errors()) else 422
         return problem_response(status, details[0], instance=request.url.path, errors=errors)
 
+    # The first two by themselves: what is left to the last is raised again, for the server to print once more.
+    @app.exception_handler(OSError)
+    @app.exception_handler(SQLAlchemyError)
     @app.exception_handler(Exception)
     async def on_failure(request: Request, error: Exception) -> Response:
+        if is_full_disk(error):
+            log.error("%s %s: the disk is full", request.method, request.url.path)
+            return problem_response(
+                507, FULL, kind="disk-full", instance=request.url.path, headers={"retry-after": "30"}
+            )
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return problem_response(500, "Something went wrong in the service; its log says more.")
+
+
+FULL = "The service's disk is full, so nothing new can be stored; what is there can still be read."
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Whether a disk, or the share of one that we may use, has no room left."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    # pyarrow's and SQLite's errors have no number, but their words.
+    text = str(error).lower()
+    return isinstance(error, (OSError, SQLAlchemyError)) and any(
+        words in text for words in ("no space left", "disk is full", "disk quota", "disk i/o error")
+    )
 
 
 def allowed_methods(app: FastAPI, request: Request) -> list[str]:
@@ -121,4 +145,5 @@ def allowed_methods(app: FastAPI, request: Request) -> list[str]:
         scope = {**request.scope, "method": method}
         return any(route.matches(scope)[0] is Match.FULL for route in app.routes)
 
-    return [method for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE") if works(method)]
+    found = [method for method in ("GET", "POST", "PUT", "PATCH", "DELETE") if works(method)]
+    return ["GET", "HEAD", *found[1:]] if "GET" in found else found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from typing import Any
 
 import h11
@@ -34,6 +35,53 @@ class FileProtocol(H11Protocol):
             await inner(scope, receive, send_on)
 
         self.app = app
+
+
+def bounded(protocol: type[FileProtocol], seconds: float, per_address: int) -> type[FileProtocol]:
+    """The protocol for one service: with a time for every request's head to come, and so many connections an address.
+
+    Both are kept before anything of a request is looked at: who sends half a request, or nothing, is not yet anybody.
+    """
+    open_by_address: Counter[str] = Counter()
+
+    class Bounded(protocol):  # type: ignore[misc, valid-type]
+        _deadline: asyncio.TimerHandle | None = None
+        _address = ""
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            self._address = str((transport.get_extra_info("peername") or ("",))[0])
+            open_by_address[self._address] += 1
+            if open_by_address[self._address] > per_address:
+                transport.abort()
+                return
+            self._await_head()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._head_came()
+            open_by_address[self._address] -= 1
+            if not open_by_address[self._address]:
+                del open_by_address[self._address]
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            # A request under way is the application's; anything else is the beginning of one, however slow it drips.
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._head_came()
+            elif self._deadline is None and not self.transport.is_closing():
+                self._await_head()
+
+        def _await_head(self) -> None:
+            loop = asyncio.get_running_loop()
+            self._deadline = loop.call_later(seconds, self.transport.abort)
+
+        def _head_came(self) -> None:
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+
+    return Bounded
 
 
 class _Length:

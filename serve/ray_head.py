@@ -100,6 +100,8 @@ class RayHead:
             name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", "RAYCTSL_TOKEN")
         }
         environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "1"}
+        # Without it Ray turns 127.0.0.1 into the machine's own address and listens there.
+        environment |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
         self._record.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(

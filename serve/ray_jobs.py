@@ -31,9 +31,9 @@ class RayJobs:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def is_up(self) -> bool:
+    async def is_up(self, seconds: float = 20.0) -> bool:
         try:
-            return (await self._ask("GET", "/api/version")).status_code == 200
+            return (await self._ask("GET", "/api/version", timeout=seconds)).status_code == 200
         except RayUnreachableError:
             return False
 

@@ -178,9 +178,17 @@ class InitializationDocument(BaseModel):
     created: str
 
 
+class BrokenDocument(BaseModel):
+    """A card that cannot be read, asked for with `broken=true`."""
+
+    object: Literal["broken"] = "broken"
+    id: str = Field(description="Its folder in the storage")
+    reason: str
+
+
 class InitializationList(BaseModel):
     object: Literal["list"] = "list"
-    data: list[InitializationDocument]
+    data: list[InitializationDocument | BrokenDocument]
     has_more: bool
 
 
@@ -199,3 +207,4 @@ class Health(BaseModel):
     status: Literal["ok", "degraded"]
     ray: Literal["up", "down"] | None = None
     dispatcher: Literal["running", "standby"] | None = None
+    reasons: list[str] | None = Field(default=None, description="Why it is degraded, a sentence each")

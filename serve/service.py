@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import OrderedDict
-from typing import Any
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
 
 from fastapi import Request
 
 from rayctsl.registry import storage_root
 from rayctsl.storage import Storage
+from serve.access import AccessLog
 from serve.datasets import DatasetCatalog
 from serve.index import InitializationIndex
 from serve.jobs.dispatcher import Dispatcher
+from serve.jobs.forecast import Forecast
 from serve.jobs.leader import Leadership
 from serve.jobs.pool import WorkerPool
 from serve.jobs.store import JobStore
 from serve.jobs.tables import open_database
+from serve.keys import NOBODY_IN_PARTICULAR, Caller, KeyStore
 from serve.metrics import ServiceMetrics
+from serve.predictions import Predictor
 from serve.ray_head import RayHead, find_cluster
 from serve.ray_jobs import RayJobs, cluster_token
 from serve.settings import Settings
+
+Returned = TypeVar("Returned")
+SPARE_BYTES = 1024 * 1024  # below this a disk counts as full
 
 
 class Service:
@@ -42,25 +52,55 @@ class Service:
         self.dispatcher = Dispatcher(settings, self.store, self.pool, self.storage, self.metrics, self.leadership)
         if self.head:
             self.dispatcher.before_turn = self.head.ensure
-        self.models: OrderedDict[str, Any] = OrderedDict()  # fine-tuned models by checksum, for predictions
+        self.keys = KeyStore(database, settings.token)
+        self.access = AccessLog(settings.folder)
+        self.predictor = Predictor(settings.max_predictions)
+        self.forecast = Forecast(self.store)
         self.streams = 0
         self.closing = asyncio.Event()
+        # Threads of the dispatcher and the probes: whatever guests do, these are free.
+        self.threads = ThreadPoolExecutor(4, "rayctsl-house")
+        self.dispatcher.threads = self.threads
         self._turning: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self.index.refresh)
         self._turning = asyncio.create_task(self.dispatcher.run())
+        self._watching = asyncio.create_task(self.pool.watch())
+
+    async def inside(self, work: Callable[..., Returned], *arguments: object) -> Returned:
+        """Run something short in the house's own threads."""
+        return await asyncio.get_running_loop().run_in_executor(self.threads, work, *arguments)
+
+    def stop_streams(self) -> None:
+        """Let every open stream end; safe from a signal's handler."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self.closing.set)
+
+    def hurry(self) -> None:
+        """A job has come: the dispatcher need not wait for its next turn. Safe from any thread."""
+        self.dispatcher.hurry()
 
     @property
     def dispatches(self) -> bool:
         return self._turning is not None and not self._turning.done()
 
+    def is_full(self) -> bool:
+        """Whether the disk of the database or the storage has no room for another job."""
+        folders = {self.settings.folder, Path(self.storage.root)} if self.storage.local else {self.settings.folder}
+        return any(shutil.disk_usage(folder).free < SPARE_BYTES for folder in folders if folder.exists())
+
     async def close(self) -> None:
         self.closing.set()
-        if self._turning:
-            self._turning.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._turning
+        for task in (self._turning, self._watching):
+            if task:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+        await self.predictor.close()
         await self.pool.close()
         if self.head:
             await asyncio.to_thread(self.head.stop)
@@ -69,6 +109,14 @@ class Service:
         await asyncio.to_thread(self.leadership.release)
         await self.ray.close()
         self.store.close()
+        self.access.close()
+        self.threads.shutdown(wait=False)
+
+
+def caller_of(request: Request) -> Caller:
+    """Who asks; without keys it is nobody in particular, who may do everything."""
+    caller: Caller = request.scope.get("caller", NOBODY_IN_PARTICULAR)
+    return caller
 
 
 async def service_of(request: Request) -> Service:

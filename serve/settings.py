@@ -11,6 +11,28 @@ from pathlib import Path
 from rayctsl.registry import storage_root
 from rayctsl.storage import Storage
 
+BOUNDS: dict[str, tuple[float, float]] = {  # of every number, lowest and highest
+    "port": (0, 65535),
+    "max_running": (1, 10_000),
+    "max_queued": (1, 1_000_000),
+    "max_attempts": (1, 100),
+    "max_steps": (1, 100_000),
+    "max_streams": (1, 100_000),
+    "max_predictions": (1, 1000),
+    "max_connections": (10, 1_000_000),
+    "max_connections_per_address": (1, 1_000_000),
+    "request_seconds": (0.1, 3600),
+    "job_cpus": (0.001, 10_000),
+    "job_gpus": (0, 1000),
+    "job_limit_seconds": (1, 1e9),
+    "checkpoint_seconds": (0.1, 1e6),
+    "worker_idle_seconds": (1, 1e9),
+    "worker_start_seconds": (1, 1e6),
+    "warm_workers": (0, 10_000),
+    "body_limit": (1024, 2**30),
+    "image_limit": (1024, 2**30),
+}
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -29,29 +51,40 @@ class Settings:
     max_attempts: int = 3
     max_steps: int = 100_000
     max_streams: int = 200
+    max_predictions: int = 8  # that run or wait
+    max_connections: int = 1000
+    max_connections_per_address: int = 256
+    request_seconds: float = 10.0  # for the head of a request to come
     job_cpus: float = 1.0
     job_gpus: float = 0.0
     job_limit_seconds: float = 24 * 3600.0
     checkpoint_seconds: float = 30.0
     worker_idle_seconds: float = 120.0
+    worker_start_seconds: float = 120.0  # a running worker without a sign of life gives up its jobs after these
     warm_workers: int = 0  # kept ready even when no job waits
     body_limit: int = 64 * 1024
     image_limit: int = 10 * 1024 * 1024
 
+    has_keys: bool = False  # API keys were made before the start
+
     def __post_init__(self) -> None:
-        if not is_loopback(self.host) and not self.token:
+        # What travels to other processes and machines must mean the same there.
+        object.__setattr__(self, "storage", str(Storage(storage_root(self.storage))))
+        if self.data_root is not None and "://" not in self.data_root:
+            object.__setattr__(self, "data_root", os.path.abspath(os.path.expanduser(self.data_root)))
+        if not is_loopback(self.host) and not self.token and not self.has_keys:
             raise ValueError(
-                f"without a token the service binds to loopback only, not to {self.host}: set RAYCTSL_TOKEN"
+                f"without a token the service binds to loopback only, not to {self.host}: set RAYCTSL_TOKEN, "
+                "or make a key with python -m serve keys add"
             )
         if self.token is not None and (
             len(self.token) < 16 or not self.token.isascii() or not self.token.isprintable()
         ):
             raise ValueError("RAYCTSL_TOKEN must have 16 or more printable ASCII characters")
-        for name in ("max_running", "max_queued", "max_attempts"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name.replace('_', '-')} must be at least 1")
-        if not 0 <= self.port <= 65535:
-            raise ValueError(f"{self.port} is not a port number")
+        for name, (low, high) in BOUNDS.items():
+            value = getattr(self, name)
+            if not low <= value <= high:  # which a NaN is not either
+                raise ValueError(f"{name.replace('_', '-')} must be between {low:g} and {high:g}, not {value:g}")
 
     @property
     def folder(self) -> Path:

@@ -9,21 +9,26 @@ by kill -9, is made good by the next one: the same code is dispatcher, reconcile
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeVar
 
 from rayctsl.jobs.contracts import Failure, Outcome, Result, StepProgress
 from rayctsl.jobs.files import CANCEL, PROGRESS, RESULT, SPEC, attempt_folder, job_folder, read_document
 from rayctsl.storage import Storage
+from rayctsl.words import one_line
 from serve.jobs.leader import Leadership
 from serve.jobs.pool import WorkerPool
 from serve.jobs.store import JobRow, JobStore
 from serve.metrics import ServiceMetrics
-from serve.problems import log
+from serve.problems import FULL, is_full_disk, log
 from serve.settings import Settings
 
 TURN_SECONDS = 0.5
 GIVE_UP_SECONDS = 30.0
+Returned = TypeVar("Returned")
 
 
 class Dispatcher:
@@ -41,41 +46,85 @@ class Dispatcher:
         self.settings, self.store, self.pool, self.storage, self.metrics = settings, store, pool, storage, metrics
         self.leadership = leadership
         self.before_turn: Callable[[], None] | None = None  # starts a cluster of our own when it is gone
+        self.threads: Executor | None = None  # apart from those that guests keep busy
+        self._news = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._preparing: asyncio.Task[None] | None = None
+        self._trouble = ""  # what the last turn failed with
         self._told: dict[str, int] = {}  # attempts whose worker has been told by this process
 
     async def run(self) -> None:
         """Turn for ever."""
-        await asyncio.to_thread(self.store.add_slots, self.settings.max_running)
+        self._loop = asyncio.get_running_loop()
+        await self._inside(self.store.add_slots, self.settings.max_running)
         while True:
             try:
-                if await asyncio.to_thread(self.leadership.held):
-                    if self.before_turn:
-                        await asyncio.to_thread(self.before_turn)
+                if await self._inside(self.leadership.held):
+                    self._prepare()
                     await self.turn()
                 else:
                     self._told.clear()
                     await self.pool.look()
-                await asyncio.to_thread(self._show)
-            except Exception:
-                log.exception("a turn of the dispatcher failed; the next one tries again")
-            await asyncio.sleep(TURN_SECONDS)
+                await self._inside(self._show)
+                self._say("")
+            except Exception as error:
+                self._say(FULL if is_full_disk(error) else one_line(error, 300), error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), TURN_SECONDS)
+            self._news.clear()
+
+    def hurry(self) -> None:
+        """Take the next turn now; from any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._news.set)
+
+    @property
+    def trouble(self) -> str:
+        """Why turns fail, or nothing."""
+        return self._trouble
+
+    def _say(self, trouble: str, error: Exception | None = None) -> None:
+        """A fault that stays is told once, not twice a second."""
+        if trouble and trouble != self._trouble:
+            details = None if trouble == FULL else error
+            log.error("a turn of the dispatcher failed; the next ones try again: %s", trouble, exc_info=details)
+        elif self._trouble and not trouble:
+            log.info("the dispatcher's turns go through again")
+        self._trouble = trouble
+
+    def _prepare(self) -> None:
+        """Starting a cluster takes long: meanwhile turns go on, and the probes tell that it is not there yet."""
+        if self.before_turn is None or (self._preparing is not None and not self._preparing.done()):
+            return
+        if self._preparing is not None and (error := self._preparing.exception()) is not None:
+            log.error("no cluster could be started: %s", one_line(error, 300))
+        self._preparing = asyncio.create_task(asyncio.to_thread(self.before_turn))
+
+    async def _inside(self, work: Callable[..., Returned], *arguments: object) -> Returned:
+        return await asyncio.get_running_loop().run_in_executor(self.threads, work, *arguments)
 
     async def turn(self) -> None:
-        for job in await asyncio.to_thread(self.store.active):
-            await asyncio.to_thread(self._collect, job)
+        for job in await self._inside(self.store.active):
+            await self._inside(self._collect, job)
         await self.pool.look()
-        active = await asyncio.to_thread(self.store.active)
-        for job in active:
+        for job in await self._inside(self.store.active):
             if self._is_lost(job):
-                await asyncio.to_thread(self._release, job)
+                await self._inside(self._release, job)
             else:
-                await asyncio.to_thread(self._tell, job)
+                await self._inside(self._tell, job)
         await self.pool.clear_dead()
-        active = await asyncio.to_thread(self.store.active)
-        await asyncio.to_thread(self._assign, active)
-        waiting = await asyncio.to_thread(self.store.queued, self.settings.max_running)
-        active = await asyncio.to_thread(self.store.active)
+        if self.pool.mute:
+            await self._inside(self._fail_waiting, self.pool.mute)
+        await self._inside(self._assign, await self._inside(self.store.active))
+        waiting = await self._inside(self.store.queued, self.settings.max_running)
+        active = await self._inside(self.store.active)
         await self.pool.grow(max(len(active) + len(waiting), self.settings.warm_workers))
+
+    def _fail_waiting(self, reason: str) -> None:
+        """Workers run but nothing of theirs arrives: who waits for them would wait for ever, in silence."""
+        for job in self.store.queued(self.settings.max_queued):
+            if time.time() - job.created_at > self.settings.worker_start_seconds:
+                self._end(job, "failed", error=Failure(code="storage_unreachable", message=reason))
 
     def _show(self) -> None:
         self.metrics.ray_up.set(self.pool.up)

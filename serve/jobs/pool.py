@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 
 from rayctsl.jobs.contracts import Assignment, Heartbeat
 from rayctsl.jobs.files import ALIVE, ASSIGNMENT, BEAT_SECONDS, read_document, worker_folder
-from rayctsl.registry import storage_root
 from rayctsl.storage import Storage
 from serve.jobs.store import JobStore, Slot
 from serve.problems import log
@@ -27,6 +26,11 @@ HUNG_SECONDS = 120.0
 ASK_SECONDS = 3.0
 MAX_DELAY_SECONDS = 60.0
 KEPT_GENERATIONS = 3
+WATCH_SECONDS = 1.0
+MUTE = (
+    "workers start on the cluster but show no sign of life in the service's storage; "
+    "is the same storage mounted there, at the same path, and writable?"
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,8 @@ class WorkerPool:
         self.alive: list[str] = []  # show their counter
         self.dead: set[str] = set()  # ended, their jobs to be released
         self.up = False
+        self.mute = ""  # why workers run without a sign of life, or nothing
+        self._born: dict[str, float] = {}  # when a worker without a sign of life was first seen to run
         self._pulses: dict[str, Pulse] = {}
         self._slots: list[Slot] = []
         self._submissions: set[asyncio.Task[None]] = set()
@@ -64,7 +70,7 @@ class WorkerPool:
         self.alive = [name for name in names if name in self._pulses and self._pulses[name].is_beating]
         self.dead = set()
         if self.alive:
-            self._failures = 0
+            self._failures, self.mute = 0, ""
         try:
             coming = {task.get_name() for task in self._submissions}
             silent = [name for name in names if name not in coming and self.is_silent(name, FRESH_SECONDS)]
@@ -142,15 +148,30 @@ class WorkerPool:
         status = await self.ray.status(name)
         if status is None or status in ENDED:
             return True
+        if name not in self._pulses and status == "RUNNING" and self._has_been_mute(name):
+            self.mute = MUTE
+            log.error("worker %s: %s", name, MUTE)
+            await self.ray.stop(name)
+            return True
         if name in self._pulses and self.is_silent(name, HUNG_SECONDS):
             log.warning("worker %s has been silent for %.0f s: stopping it", name, HUNG_SECONDS)
             await self.ray.stop(name)
         return False
 
+    def _has_been_mute(self, name: str) -> bool:
+        first = self._born.setdefault(name, time.monotonic())
+        return time.monotonic() - first > self.settings.worker_start_seconds
+
+    async def watch(self) -> None:
+        """Ask every second whether the cluster answers, whatever else takes long."""
+        while True:
+            self.up = await self.ray.is_up(WATCH_SECONDS)
+            await asyncio.sleep(WATCH_SECONDS)
+
     async def _submit(self, name: str) -> None:
         settings = self.settings
         # Only what the operator chose goes into the command; what users ask for travels in the job's spec file.
-        words = [self._python(), "-m", "rayctsl.jobs.worker", "--storage", storage_root(settings.storage)]
+        words = [self._python(), "-m", "rayctsl.jobs.worker", "--storage", str(self.storage)]
         words += ["--worker", name, "--idle-seconds", f"{settings.worker_idle_seconds:g}"]
         words += ["--checkpoint-seconds", f"{settings.checkpoint_seconds:g}"]
         words += [
@@ -177,6 +198,7 @@ class WorkerPool:
         """Send the worker away, should it come to life after all, and remove what older ones have left."""
         assert slot.worker is not None
         self._pulses.pop(slot.worker, None)
+        self._born.pop(slot.worker, None)
         self._write_assignment(slot.worker, Assignment(job=None))
         old = worker_folder(self._name(slot.slot, slot.generation - KEPT_GENERATIONS))
         if self.storage.exists(old):

@@ -27,6 +27,10 @@ class ShareFullError(Exception):
     """As many jobs of one key wait as may."""
 
 
+class QuotaError(Exception):
+    """As many jobs of one key were asked for today as may be."""
+
+
 class KeyReusedError(Exception):
     """The idempotency key came before, with another request."""
 
@@ -103,11 +107,14 @@ class JobStore:
     def close(self) -> None:
         self._engine.dispose()
 
-    def create(self, new: NewJob, *, max_queued: int, max_share: int | None = None) -> tuple[JobRow, bool]:
+    def create(
+        self, new: NewJob, *, max_queued: int, max_share: int | None = None, max_per_day: int | None = None
+    ) -> tuple[JobRow, bool]:
         """Accept a job, or find the one that the same key made; the bool says that it is new.
 
         Args:
             max_share: how many jobs of one owner may wait.
+            max_per_day: how many it may ask for in 24 hours.
         """
         with self._writing() as connection:
             connection.execute(select(GATE.c.id).with_for_update())
@@ -117,6 +124,10 @@ class JobStore:
             own = queued.where(JOBS.c.owner == new.owner)
             if max_share is not None and connection.execute(own).scalar_one() >= max_share:
                 raise ShareFullError
+            today = (JOBS.c.owner == new.owner) & (JOBS.c.created_at > time.time() - 86400)
+            count = select(func.count()).where(today)
+            if max_per_day is not None and connection.execute(count).scalar_one() >= max_per_day:
+                raise QuotaError
             if connection.execute(queued).scalar_one() >= max_queued:
                 raise QueueFullError
             values = {
@@ -162,6 +173,12 @@ class JobStore:
     def active(self) -> list[JobRow]:
         """The jobs that a worker has."""
         query = select(*FIELDS).where(JOBS.c.status.in_(ACTIVE)).order_by(JOBS.c.number)
+        with self._engine.connect() as connection:
+            return [_job(row) for row in connection.execute(query)]
+
+    def finished(self, limit: int) -> list[JobRow]:
+        """The jobs that succeeded last."""
+        query = select(*FIELDS).where(JOBS.c.status == "succeeded").order_by(JOBS.c.number.desc()).limit(limit)
         with self._engine.connect() as connection:
             return [_job(row) for row in connection.execute(query)]
 

@@ -58,6 +58,19 @@ SLOTS = Table(
     Column("worker", String(80)),
 )
 
+KEYS = Table(
+    "api_keys",
+    METADATA,
+    Column("name", String(48), primary_key=True),
+    Column("hash", String(64), unique=True, nullable=False),
+    Column("scopes", String(64), nullable=False),
+    Column("queue_share", Integer),
+    Column("jobs_per_day", Integer),
+    Column("requests_per_minute", Integer),
+    Column("created_at", Float, nullable=False),
+    Column("revoked_at", Float),
+)
+
 # One row that accepting transactions lock, so that counting and adding are one step on every database.
 GATE = Table("queue_gate", METADATA, Column("id", Integer, primary_key=True))
 

@@ -7,6 +7,7 @@ Unnumbered `status` events tell of progress in between; a last `end` event carri
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from rayctsl.contract import JsonObject
 from serve.jobs.store import JobRow
@@ -45,23 +47,31 @@ async def stream_events(
     seen = int(last_event_id or 0)
     if job.ended and seen > len(await asyncio.to_thread(job_events, job, service.storage)):
         return Response(status_code=204)  # tells a browser not to come again
+    headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+    if request.scope.get("is_head"):
+        return Response(None, 200, headers, "text/event-stream")
     if service.streams >= service.settings.max_streams:
         raise HttpProblem(
             429, "Too many event streams are open; ask for the job itself.", headers={"retry-after": "15"}
         )
-    headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-    return StreamingResponse(_counted(service, job, seen, prefix_of(request)), 200, headers, "text/event-stream")
+    return CountedStream(service, _stream(service, job, seen, prefix_of(request)), headers)
 
 
-async def _counted(service: Service, job: JobRow, seen: int, prefix: str) -> AsyncIterator[bytes]:
-    service.streams += 1
-    service.metrics.streams.inc()
-    try:
-        async for block in _stream(service, job, seen, prefix):
-            yield block
-    finally:
-        service.streams -= 1
-        service.metrics.streams.dec()
+class CountedStream(StreamingResponse):
+    """Counts from the moment it is accepted, before anything of it is sent."""
+
+    def __init__(self, service: Service, content: AsyncIterator[bytes], headers: dict[str, str]):
+        super().__init__(content, 200, headers, "text/event-stream")
+        self._service = service
+        service.streams += 1
+        service.metrics.streams.inc()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._service.streams -= 1
+            self._service.metrics.streams.dec()
 
 
 async def _stream(service: Service, job: JobRow, seen: int, prefix: str) -> AsyncIterator[bytes]:
@@ -88,7 +98,8 @@ async def _stream(service: Service, job: JobRow, seen: int, prefix: str) -> Asyn
         elif time.monotonic() - last_sent > KEEP_ALIVE_SECONDS:
             yield b": still here\n\n"
             last_sent = time.monotonic()
-        await asyncio.sleep(POLL_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(service.closing.wait(), POLL_SECONDS)
 
 
 def _block(kind: str, data: JsonObject, number: int | None = None) -> bytes:

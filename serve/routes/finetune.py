@@ -14,14 +14,15 @@ from starlette.responses import JSONResponse, Response
 from rayctsl.data.library import data_root
 from rayctsl.jobs.contracts import JobSpec, Source, Status
 from rayctsl.jobs.files import MODEL, attempt_folder, job_folder
-from rayctsl.storage import Storage
+from rayctsl.storage import Storage, open_regular
 from serve.files import FileAnswer
-from serve.jobs.store import JobChange, JobRow, KeyReusedError, NewJob, QueueFullError
+from serve.jobs.store import JobChange, JobRow, KeyReusedError, NewJob, QueueFullError, QuotaError, ShareFullError
 from serve.jobs.view import dump_job, show_job
+from serve.keys import Caller
 from serve.problems import HttpProblem, documented
 from serve.routes.initializations import WEIGHTS_RESPONSES, Fresh, find
 from serve.schemas import JOB_ID, FinetuneRequest, Job, JobList
-from serve.service import Service, service_of
+from serve.service import Service, caller_of, service_of
 
 router = APIRouter(tags=["finetune"])
 Here = Annotated[Service, Depends(service_of)]
@@ -32,7 +33,7 @@ Key = Annotated[
         pattern=r"^[!-~]{1,128}$", description="Sent again with the same body, it finds the job instead of a second"
     ),
 ]
-RETRY_SECONDS = 15
+RETRY = {"retry-after": "15"}
 JOB_LINKS = {
     name: {"operationId": operation, "parameters": {"id": "$response.body#/id"}}
     for name, operation in {
@@ -75,32 +76,53 @@ def create_job(service: Fresh, request: Request, body: FinetuneRequest, idempote
     """Fine-tune an initialization on a dataset. The job waits for its turn, runs, and is never lost."""
     wanted = body.model_dump(mode="json")
     fingerprint = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
+    caller = caller_of(request)
     try:
         # Before anything else: what was accepted once stays accepted, even if its dataset has gone since.
-        job = service.store.find_key(fingerprint, idempotency_key)
+        job = service.store.find_key(fingerprint, idempotency_key, caller.name)
         new = job is None
         if job is None:
-            asked = NewJob(wanted, build_spec(service, body), fingerprint, idempotency_key)
-            job, new = service.store.create(asked, max_queued=service.settings.max_queued)
+            asked = NewJob(wanted, build_spec(service, body), fingerprint, idempotency_key, caller.name)
+            job, new = accept(service, asked, caller)
     except KeyReusedError:
         raise HttpProblem(
             409, "This Idempotency-Key came before with another request.", "idempotency-key-reused"
         ) from None
-    except QueueFullError:
-        headers = {"retry-after": str(RETRY_SECONDS)}
-        detail = f"{service.settings.max_queued} jobs are waiting already; try again later."
-        raise HttpProblem(429, detail, "queue-full", headers) from None
     prefix = prefix_of(request)
     headers = {"location": f"{prefix}/finetune/{job.id}"}
     if not new:
         headers["idempotent-replay"] = "true"
-    return JSONResponse(dump_job(show_job(job, prefix=prefix)), 202, headers)
+    return JSONResponse(
+        dump_job(show_job(job, prefix=prefix, predicted=service.forecast.seconds(job.spec))), 202, headers
+    )
+
+
+def accept(service: Service, asked: NewJob, caller: Caller) -> tuple[JobRow, bool]:
+    """Put a job into the queue, within its owner's share and quota, and wake the dispatcher."""
+    try:
+        job, new = service.store.create(
+            asked,
+            max_queued=service.settings.max_queued,
+            max_share=caller.queue_share,
+            max_per_day=caller.jobs_per_day,
+        )
+    except QueueFullError:
+        detail = f"{service.settings.max_queued} jobs are waiting already; try again later."
+        raise HttpProblem(429, detail, "queue-full", RETRY) from None
+    except ShareFullError:
+        detail = f"{caller.queue_share} jobs of this key are waiting already; try again later."
+        raise HttpProblem(429, detail, "share-full", RETRY) from None
+    except QuotaError:
+        detail = f"This key may ask for {caller.jobs_per_day} jobs in 24 hours; try again tomorrow."
+        raise HttpProblem(429, detail, "quota-used", {"retry-after": "3600"}) from None
+    service.hurry()
+    return job, new
 
 
 def build_spec(service: Service, body: FinetuneRequest) -> JobSpec:
     """Everything that the worker needs, names looked up; nothing of it is a path or address from the request."""
     if body.steps > service.settings.max_steps:
-        raise HttpProblem(422, f"steps: at most {service.settings.max_steps} here")
+        raise HttpProblem(422, f"Steps must be at most {service.settings.max_steps}.")
     dataset = service.datasets.require(body.dataset)
     if body.initialization is not None:
         entry = find(service, body.initialization)
@@ -137,7 +159,10 @@ def list_jobs(
 @router.get("/finetune/{id}", operation_id="get_job", responses=documented(404, 422), response_model=Job)
 def get_job(service: Here, request: Request, id: JobId) -> Response:
     """The job: status, progress, curves so far, and its result."""
-    return JSONResponse(dump_job(show_job(require_job(service, id), service.storage, prefix=prefix_of(request))))
+    job = require_job(service, id)
+    predicted = None if job.ended else service.forecast.seconds(job.spec)
+    shown = show_job(job, service.storage, prefix=prefix_of(request), predicted=predicted)
+    return JSONResponse(dump_job(shown))
 
 
 @router.post(
@@ -149,6 +174,8 @@ def get_job(service: Here, request: Request, id: JobId) -> Response:
 )
 def cancel_job(service: Here, request: Request, id: JobId) -> Response:
     """Stop a job. One that waits is cancelled at once, one that runs as soon as its worker looks up."""
+    if not caller_of(request).owns(require_job(service, id).owner):
+        raise HttpProblem(403, "Only the key that asked for a job, or an admin's, may cancel it.", "not-yours")
     return JSONResponse(dump_job(show_job(cancel(service, id), prefix=prefix_of(request))), 202)
 
 
@@ -163,6 +190,7 @@ def cancel(service: Service, identifier: str) -> JobRow:
         if job.status == "queued":
             values = {"status": "cancelled", "finished_at": round(time.time(), 3)}
         if service.store.change(job, **values):
+            service.hurry()
             return require_job(service, identifier)
 
 
@@ -172,7 +200,7 @@ def weights(service: Here, id: JobId) -> Response:
     if job.status != "succeeded" or job.result is None:
         raise HttpProblem(409, f"The job is {job.status}: it has no weights.", "no-weights")
     return FileAnswer(
-        model_file(service, job), job.result.weights.sha256, f"{job.id}.safetensors", metrics=service.metrics
+        open_model(service, job), job.result.weights.sha256, f"{job.id}.safetensors", metrics=service.metrics
     )
 
 
@@ -182,17 +210,21 @@ router.get(
     response_class=Response,
     responses={**WEIGHTS_RESPONSES, **documented(404, 409, 416, 422, 503)},
 )(weights)
-router.head("/finetune/{id}/weights", include_in_schema=False)(weights)
 
 
-def model_file(service: Service, job: JobRow) -> FilePath:
-    """A local path of a finished job's model."""
+def model_place(service: Service, job: JobRow) -> tuple[FilePath, str]:
+    """The local folder and the path below it where a finished job's model is."""
     name = f"{job_folder(job.id)}/{attempt_folder(job.attempt)}/{MODEL}"
-    path = FilePath(service.storage.root) / name
-    if not service.storage.local:
-        path = service.settings.folder / "cache" / job.id / MODEL
-        if not path.exists():
-            Storage(path.parent).write(MODEL, service.storage.read(name))
-    if not path.is_file():
-        raise HttpProblem(503, f"The weights of job {job.id} are missing from the storage.")
-    return path
+    if service.storage.local:
+        return FilePath(service.storage.root), name
+    kept = service.settings.folder / "cache" / job.id
+    if not (kept / MODEL).exists():
+        Storage(kept).write(MODEL, service.storage.read(name))
+    return kept, MODEL
+
+
+def open_model(service: Service, job: JobRow) -> int:
+    try:
+        return open_regular(*model_place(service, job))
+    except FileNotFoundError:
+        raise HttpProblem(503, f"The weights of job {job.id} are missing from the storage.") from None

@@ -9,11 +9,13 @@ from fastapi import APIRouter, Depends
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import Response
 
-from serve.problems import HttpProblem, documented
+from serve.problems import FULL, HttpProblem, documented
 from serve.schemas import Health
 from serve.service import Service, service_of
 
 router = APIRouter(tags=["health"])
+STORE_SECONDS = 3.0
+TURNS_FAIL = "The dispatcher's turns fail: the service's log says why."
 Here = Annotated[Service, Depends(service_of)]
 
 
@@ -27,14 +29,21 @@ async def alive() -> Health:
 async def ready(service: Here) -> Health:
     """Lists, downloads and new jobs work. Without Ray they still do, and jobs wait: that is `degraded`."""
     try:
-        await asyncio.to_thread(service.store.counts)
-    except SQLAlchemyError:
+        async with asyncio.timeout(STORE_SECONDS):
+            await service.inside(service.store.counts)
+    except (SQLAlchemyError, TimeoutError):
         raise HttpProblem(503, "The job store does not answer.") from None
     if not service.dispatches:
         raise HttpProblem(503, "The dispatcher does not run.")
     up = service.pool.up
+    reasons = [] if up else ["Ray does not answer: jobs wait."]
+    reasons += [service.pool.mute] if service.pool.mute else []
+    reasons += [TURNS_FAIL] if service.dispatcher.trouble and service.dispatcher.trouble != FULL else []
+    if service.dispatcher.trouble == FULL or await service.inside(service.is_full):
+        reasons.append(FULL)
     role: Literal["running", "standby"] = "running" if service.leadership.leads else "standby"
-    return Health(status="ok" if up else "degraded", ray="up" if up else "down", dispatcher=role)
+    status: Literal["ok", "degraded"] = "degraded" if reasons else "ok"
+    return Health(status=status, ray="up" if up else "down", dispatcher=role, reasons=reasons)
 
 
 @router.get(

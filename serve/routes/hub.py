@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 from datetime import UTC, datetime
-from pathlib import Path as FilePath
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from starlette.responses import JSONResponse, Response
 
 from rayctsl.card import CARD, PHI, README
@@ -28,7 +28,52 @@ FILES = (CARD, README, PHI)
 Namespace = Annotated[str, Path(max_length=96, description=f"Always {NAMESPACE}")]
 Repository = Annotated[str, Path(max_length=96, description="An initialization's id")]
 Revision = Annotated[str, Path(max_length=64, description="main, or the commit")]
+LISTED: Responses = {200: {"content": {"application/json": {"schema": {"type": "array", "items": {"type": "object"}}}}}}
 DOCUMENT: Responses = {200: {"content": {"application/json": {"schema": {"type": "object"}}}}}
+
+
+@router.get(
+    "/api/models",
+    operation_id="hub_models",
+    response_class=Response,
+    responses={**LISTED, **documented(422)},
+)
+async def models(
+    service: Fresh,
+    search: Annotated[str, Query(max_length=200)] = "",
+    author: Annotated[str, Query(max_length=96)] = NAMESPACE,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
+) -> Response:
+    """The repositories."""
+    entries = service.index.newest_first if author == NAMESPACE else []
+    found = [entry for entry in entries if search.lower() in f"{NAMESPACE}/{entry.search}"]
+    return JSONResponse([_describe(entry) for entry in found[:limit]])
+
+
+@router.get(
+    "/api/models/{namespace}/{repository}/refs",
+    operation_id="hub_refs",
+    response_class=Response,
+    responses={**DOCUMENT, **documented(404, 422)},
+)
+async def refs(service: Fresh, namespace: Namespace, repository: Repository) -> Response:
+    """The one branch."""
+    entry = _find(service, namespace, repository, "main")
+    branch = {"name": "main", "ref": "refs/heads/main", "targetCommit": entry.commit}
+    return JSONResponse({"branches": [branch], "converts": [], "tags": []})
+
+
+@router.get(
+    "/api/models/{namespace}/{repository}/commits/{revision}",
+    operation_id="hub_commits",
+    response_class=Response,
+    responses={**LISTED, **documented(404, 422)},
+)
+async def commits(service: Fresh, namespace: Namespace, repository: Repository, revision: Revision) -> Response:
+    """The one commit."""
+    entry = _find(service, namespace, repository, revision)
+    made = {"id": entry.commit, "title": f"Publish {entry.id}", "message": "", "authors": []}
+    return JSONResponse([{**made, "date": _hub_time(entry.card.created)}])
 
 
 @router.get(
@@ -57,10 +102,7 @@ async def revision(service: Fresh, namespace: Namespace, repository: Repository,
     "/api/models/{namespace}/{repository}/tree/{revision}",
     operation_id="hub_tree",
     response_class=Response,
-    responses={
-        200: {"content": {"application/json": {"schema": {"type": "array", "items": {"type": "object"}}}}},
-        **documented(404, 422, 503),
-    },
+    responses={**LISTED, **documented(404, 422, 503)},
 )
 async def tree(service: Fresh, namespace: Namespace, repository: Repository, revision: Revision) -> Response:
     """The files with their sizes and checksums."""
@@ -77,17 +119,15 @@ async def resolve(
         raise HttpProblem(
             404, "Entry not found.", headers={"x-error-code": "EntryNotFound", "x-repo-commit": entry.commit}
         )
-    path = await asyncio.to_thread(service.index.file, entry, name)
-    checksum = await asyncio.to_thread(_checksum, entry, path)
+    file, checksum = await asyncio.to_thread(_open, service, entry, name)
     headers = {"x-repo-commit": entry.commit}
     if name == PHI:
-        headers |= {"x-linked-etag": f'"{checksum}"', "x-linked-size": str(path.stat().st_size)}
-    return FileAnswer(path, checksum, name, headers=headers, metrics=service.metrics)
+        headers |= {"x-linked-etag": f'"{checksum}"', "x-linked-size": str(os.fstat(file).st_size)}
+    return FileAnswer(file, checksum, name, headers=headers, metrics=service.metrics)
 
 
 _PATH = "/{namespace}/{repository}/resolve/{revision}/{name}"
 router.get(_PATH, operation_id="hub_file", response_class=Response, responses=WEIGHTS_RESPONSES)(resolve)
-router.head(_PATH, include_in_schema=False)(resolve)
 
 
 def _find(service: Service, namespace: str, repository: str, revision: str) -> IndexEntry:
@@ -99,17 +139,19 @@ def _find(service: Service, namespace: str, repository: str, revision: str) -> I
     return entry
 
 
-def _checksum(entry: IndexEntry, path: FilePath) -> str:
-    """As the hub has it: large files by their sha256, small ones by the name that git gives them."""
-    if path.name == PHI:
-        return entry.card.sha256
-    content = path.read_bytes()
-    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+def _open(service: Service, entry: IndexEntry, name: str) -> tuple[int, str]:
+    """A file and its checksum as the hub has it: large ones by their sha256, small ones by the name git gives them."""
+    file = service.index.open(entry, name)
+    if name == PHI:
+        return file, entry.card.sha256
+    content = os.pread(file, os.fstat(file).st_size, 0)
+    return file, hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def _file(service: Service, entry: IndexEntry, name: str) -> JsonObject:
-    path = service.index.file(entry, name)
-    size, checksum = path.stat().st_size, _checksum(entry, path)
+    file, checksum = _open(service, entry, name)
+    size = os.fstat(file).st_size
+    os.close(file)
     described = {"type": "file", "path": name, "size": size, "oid": checksum[:40]}
     return {**described, "lfs": {"oid": checksum, "size": size, "pointerSize": 134}} if name == PHI else described
 
@@ -139,6 +181,6 @@ def _hub_time(text: str) -> str:
     """The one way of writing a time that the hub's clients read."""
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = datetime.fromtimestamp(0, UTC)
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+        return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    except (ValueError, OverflowError):
+        return "1970-01-01T00:00:00.000Z"

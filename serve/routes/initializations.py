@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Query
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from rayctsl.words import suggest
 from serve.files import FileAnswer
-from serve.index import IndexEntry
+from serve.index import BrokenCard, IndexEntry
 from serve.problems import HttpProblem, Responses, documented
 from serve.schemas import ID, InitializationDocument, InitializationList
 from serve.service import Service, service_of
@@ -64,6 +64,7 @@ def find(service: Service, identifier: str) -> IndexEntry:
 @router.get("/initializations", responses=documented(404, 422), response_model=InitializationList)
 async def list_initializations(
     service: Fresh,
+    broken: Annotated[bool, Query(description="Only the cards that cannot be read, each with the reason")] = False,
     method: Name = None,
     model: Name = None,
     task: Name = None,
@@ -73,6 +74,9 @@ async def list_initializations(
     after: Annotated[str | None, Query(pattern=ID, description="The last id of the page before")] = None,
 ) -> Response:
     """A page of cards, newest first; long metrics are left to the single card."""
+    if broken:
+        named = [{"object": "broken", "id": card.folder, "reason": card.reason} for card in _broken(service)]
+        return JSONResponse({"object": "list", "data": named[:limit], "has_more": len(named) > limit})
     entries = service.index.newest_first
     if method is not None:
         entries = [entry for entry in entries if entry.card.method.name == method]
@@ -98,6 +102,10 @@ async def list_initializations(
     return Response(b'{"object": "list", "data": [%b], "has_more": %b}' % (data, more), media_type="application/json")
 
 
+def _broken(service: Service) -> list[BrokenCard]:
+    return sorted(service.index.broken.values(), key=lambda card: card.folder)
+
+
 @router.get("/initializations/{id}", responses=documented(404, 422), response_model=InitializationDocument)
 async def get_initialization(service: Fresh, id: Id) -> Response:
     """The card."""
@@ -107,9 +115,8 @@ async def get_initialization(service: Fresh, id: Id) -> Response:
 async def weights(service: Fresh, id: Id) -> Response:
     """The backbone's parameters (safetensors); ETag is the sha256, so downloads can be resumed and verified."""
     entry = find(service, id)
-    path = await asyncio.to_thread(service.index.file, entry)
-    return FileAnswer(path, entry.card.sha256, f"{entry.id}.safetensors", metrics=service.metrics)
+    file = await asyncio.to_thread(service.index.open, entry)
+    return FileAnswer(file, entry.card.sha256, f"{entry.id}.safetensors", metrics=service.metrics)
 
 
 router.get("/initializations/{id}/weights", response_class=Response, responses=WEIGHTS_RESPONSES)(weights)
-router.head("/initializations/{id}/weights", include_in_schema=False)(weights)

@@ -17,9 +17,9 @@ from serve.settings import Settings
     [
         (["--host", "0.0.0.0"], "set RAYCTSL_TOKEN"),
         (["--host", "example.org"], "set RAYCTSL_TOKEN"),
-        (["--port", "99999"], "not a port"),
-        (["--max-running", "0"], "at least 1"),
-        (["--max-queued", "-1"], "at least 1"),
+        (["--port", "99999"], "port must be between"),
+        (["--max-running", "0"], "must be between 1"),
+        (["--max-queued", "-1"], "must be between 1"),
         (["--address", "ray://x:10001"], "--address takes"),
         (["--database", "mysterydb://x"], "the database"),
         (["--storage", "gopher://x"], "not a storage"),

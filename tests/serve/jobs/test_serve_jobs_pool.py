@@ -188,3 +188,20 @@ def test_whatever_ended_is_buried(stage, status):
     service.server.states[service.workers[0]] = status
     service.turn()
     assert service.job(job).status == "queued"
+
+
+def test_a_worker_without_a_sign_of_life_fails_its_job_with_the_reason(stage):
+    service = stage(max_running=1, worker_start_seconds=30.0)
+    job = service.add()
+    with service.store._writing() as connection:  # it has waited for a while
+        connection.exec_driver_sql("UPDATE finetune_jobs SET created_at = created_at - 3600")
+    service.turn(2)
+    service.now += 29
+    service.turn()
+    assert service.job(job).status == "queued"
+    service.now += 10
+    service.turn(2)
+    ended = service.job(job)
+    assert (ended.status, ended.error.code) == ("failed", "storage_unreachable")
+    assert "mounted" in ended.error.message
+    assert service.pool.mute
