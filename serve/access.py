@@ -28,7 +28,7 @@ class AccessLog:
         handler = _Quiet(folder / FILE, maxBytes=MAX_BYTES, backupCount=KEPT, delay=True, encoding="utf-8")
         self._queue: queue.Queue[logging.LogRecord] = queue.Queue(MAX_WAITING)
         self._listener = logging.handlers.QueueListener(self._queue, handler)
-        self._handler = handler
+        self._handler, self._closed = handler, False
         self._listener.start()
 
     def add(self, entry: JsonObject) -> None:
@@ -37,8 +37,11 @@ class AccessLog:
             self._queue.put_nowait(record)
 
     def close(self) -> None:
-        self._listener.stop()
-        self._handler.close()
+        """Write what waits; entries that come later are dropped."""
+        if not self._closed:
+            self._closed = True
+            self._listener.stop()
+            self._handler.close()
 
 
 class _Quiet(logging.handlers.RotatingFileHandler):

@@ -1,0 +1,154 @@
+"""API keys: scopes, shares, quotas and rates, made and revoked by the command; and the log of who did what."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from serve.__main__ import main
+from serve.app import create_app
+from serve.bench.instance import make_dataset, make_initialization
+from serve.jobs.tables import open_database
+from serve.keys import Caller, KeyStore
+from serve.service import Service
+from serve.settings import Settings
+
+BODY = {"dataset": "stripes", "steps": 3}
+Ask = Callable[..., httpx.Response]
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Iterator[FastAPI]:
+    make_dataset(tmp_path / "data")
+    make_initialization(tmp_path / "storage")
+    settings = Settings(
+        storage=str(tmp_path / "storage"), data_root=str(tmp_path / "data"), address="http://127.0.0.1:1"
+    )
+    made = create_app(settings)
+    yield made
+    made.state.service.store.close()
+    made.state.service.access.close()
+
+
+@pytest.fixture
+def service(application: FastAPI) -> Service:
+    found: Service = application.state.service
+    return found
+
+
+@pytest.fixture
+def ask(application: FastAPI) -> Ask:
+    def one(method: str, path: str, key: str | None = None, **options: object) -> httpx.Response:
+        async def send() -> httpx.Response:
+            transport = httpx.ASGITransport(application)
+            shown = {"authorization": f"Bearer {key}"} if key else {}
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://127.0.0.1:8000", headers=shown
+            ) as client:
+                return await client.request(method, path, **options)
+
+        return asyncio.run(send())
+
+    return one
+
+
+def test_without_keys_this_machine_may_do_everything_and_with_one_nobody_else(service: Service, ask: Ask) -> None:
+    assert ask("POST", "/finetune", json=BODY).status_code == 202
+    key = service.keys.add(Caller("lab", ("read",)))
+    service.keys._looked = float("-inf")
+    assert ask("GET", "/finetune").status_code == 401
+    assert ask("GET", "/finetune", key[:-1]).status_code == 401
+    assert ask("GET", "/finetune", key).status_code == 200
+    assert {ask("GET", path).status_code for path in ("/", "/docs", "/openapi.json", "/livez")} == {200}
+
+
+def test_scopes(service: Service, ask: Ask) -> None:
+    reader = service.keys.add(Caller("reader", ("read",)))
+    worker = service.keys.add(Caller("worker", ("read", "finetune")))
+    other = service.keys.add(Caller("other", ("read", "finetune")))
+    admin = service.keys.add(Caller("boss", ("admin",)))
+    assert ask("POST", "/finetune", reader, json=BODY).json()["type"] == "scope-missing"
+    job = ask("POST", "/finetune", worker, json=BODY).json()
+    assert service.store.get(job["id"]).owner == "worker"  # type: ignore[union-attr]
+    assert ask("GET", f"/finetune/{job['id']}", reader).status_code == 200
+    assert ask("POST", f"/finetune/{job['id']}/cancel", other).json()["type"] == "not-yours"
+    assert ask("POST", f"/finetune/{job['id']}/cancel", admin).json()["status"] == "cancelled"
+
+
+def test_one_client_cannot_fill_the_queue(service: Service, ask: Ask) -> None:
+    greedy = service.keys.add(Caller("greedy", ("read", "finetune"), queue_share=2, jobs_per_day=3))
+    modest = service.keys.add(Caller("modest", ("read", "finetune")))
+    answers = [ask("POST", "/finetune", greedy, json=BODY) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [202, 202, 429]
+    assert answers[2].json()["type"] == "share-full"
+    assert ask("POST", "/finetune", modest, json=BODY).status_code == 202
+    for answer in answers[:2]:
+        ask("POST", f"/finetune/{answer.json()['id']}/cancel", greedy)
+    assert ask("POST", "/finetune", greedy, json=BODY).status_code == 202
+    spent = ask("POST", "/finetune", greedy, json=BODY)
+    assert (spent.status_code, spent.json()["type"]) == (429, "quota-used")
+
+
+def test_two_keys_may_choose_the_same_idempotency_key(service: Service, ask: Ask) -> None:
+    keys = [service.keys.add(Caller(name, ("finetune",))) for name in ("a", "b")]
+    jobs = {
+        ask("POST", "/finetune", key, json=BODY, headers={"idempotency-key": "same"}).json()["id"]
+        for key in [*keys, *keys]
+    }
+    assert len(jobs) == 2
+
+
+def test_rates(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("serve.keys.time.monotonic", lambda: now[0])
+    caller = Caller("quick", ("read",), requests_per_minute=2)
+    assert [service.keys.wait_for(caller) for _ in range(3)] == [0.0, 0.0, 30.0]
+    now[0] += 30
+    assert service.keys.wait_for(caller) == 0.0
+    assert service.keys.wait_for(caller) > 0
+
+
+def test_the_command_makes_lists_and_revokes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = ["--storage", str(tmp_path)]
+    assert main(["keys", "add", "lab-3", "--scope", "read", "--queue-share", "5", *place]) == 0
+    secret = capsys.readouterr().out.strip()
+    store = KeyStore(open_database(f"sqlite:///{tmp_path}/service/jobs.sqlite3"))
+    found = store.find(secret)
+    assert found == Caller("lab-3", ("read",), queue_share=5)
+    assert secret not in (tmp_path / "service" / "jobs.sqlite3").read_bytes().decode(errors="replace")
+    assert main(["keys", "add", "lab-3", *place]) == 2
+    assert main(["keys", "add", "x", "--scope", "root", *place]) == 2
+    assert main(["keys", "revoke", "lab-3", *place]) == 0
+    assert main(["keys", "revoke", "lab-3", *place]) == 2
+    capsys.readouterr()
+    assert main(["keys", "list", *place]) == 0
+    line = capsys.readouterr().out
+    assert "lab-3" in line
+    assert "revoked" in line
+    assert secret not in line
+    store._looked = float("-inf")
+    assert store.find(secret) is None
+
+
+def test_who_did_what_is_logged(service: Service, ask: Ask, tmp_path: Path) -> None:
+    key = service.keys.add(Caller("lab", ("read", "finetune")))
+    ask("POST", "/finetune", key, json=BODY)
+    ask("GET", "/datasets", key)
+    ask("GET", "/datasets")
+    ask("GET", "/livez")
+    service.access.close()
+    lines = [json.loads(line) for line in (tmp_path / "storage" / "service" / "access.jsonl").read_text().splitlines()]
+    told = [(line["who"], line["method"], line["path"], line["status"], line.get("audit", False)) for line in lines]
+    assert told == [
+        ("lab", "POST", "/finetune", 202, True),
+        ("lab", "GET", "/datasets", 200, False),
+        (None, "GET", "/datasets", 401, False),
+    ]
+    assert all(line["seconds"] >= 0 and line["at"] > 1e9 for line in lines)
+    assert key not in json.dumps(lines)
