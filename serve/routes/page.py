@@ -39,6 +39,10 @@ def build_router(web: Path = WEB) -> APIRouter:
             return Response(EMPTY, media_type="text/html")
         return answer(request, "index.html")
 
+    @router.get("/docs")
+    async def docs(request: Request) -> Response:
+        return answer(request, "docs.html")
+
     @router.get("/static/{name:path}")
     async def static(request: Request, name: str) -> Response:
         return answer(request, name)
