@@ -42,10 +42,17 @@ def tune_cells(suite: Suite, root: str) -> list[Cell]:
     for method in suite.methods:
         candidates = suite.candidates(method)
         for candidate in candidates if len(candidates) > 1 and method not in suite.ablations else ():
-            config = suite.config(method, candidate, trajectories=tune.trajectories, seed=tune.seed, root=root)
-            arguments = {"config": config.model_dump(mode="json"), "validation": validation, "seed": tune.seed}
-            cells.append(Cell(f"tune-{method}-{label(candidate)}", {**arguments, "gpus": suite.gpus}))
+            for number in range(tune.seeds):
+                seed = tune.seed + number
+                config = suite.config(method, candidate, trajectories=tune.trajectories, seed=seed, root=root)
+                arguments = {"config": config.model_dump(mode="json"), "validation": validation, "seed": seed}
+                cells.append(Cell(trial_name(method, candidate, number), {**arguments, "gpus": suite.gpus}))
     return cells
+
+
+def trial_name(method: str, candidate: Mapping[str, Any], number: int = 0) -> str:
+    """The cell of a candidate's trial; the first seed of a search goes without saying."""
+    return f"tune-{method}-{label(candidate)}" + (f"-trial{number}" if number else "")
 
 
 def label(candidate: Mapping[str, Any]) -> str:
@@ -67,9 +74,13 @@ def choose(suite: Suite, tuned: Results) -> dict[str, dict[str, Any]]:
 
 
 def score(tuned: Results, method: str, candidate: Mapping[str, Any]) -> float:
-    """Validation accuracy in percent; -1 for a trial that diverged."""
-    result = tuned.get(f"tune-{method}-{label(candidate)}", {})
-    return -1.0 if result.get("accuracy") is None else float(result["accuracy"])
+    """Validation accuracy in percent, the mean over the search's seeds; -1 when a trial diverged."""
+    accuracies, number = [], 0
+    while (name := trial_name(method, candidate, number)) in tuned:
+        accuracies.append(tuned[name].get("accuracy"))
+        number += 1
+    known = [float(accuracy) for accuracy in accuracies if accuracy is not None]
+    return sum(known) / len(known) if known and len(known) == len(accuracies) else -1.0
 
 
 def trainings(suite: Suite) -> list[Training]:

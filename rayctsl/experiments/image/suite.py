@@ -37,6 +37,8 @@ class TuneConfig(Section):
     """Length of each trial in trajectories; that of the whole training when absent."""
     seed: Annotated[int, Field(ge=0)] = 100
     """Of the trials, and of the images that validation keeps; apart from the seeds that are compared."""
+    seeds: Count = 1
+    """Trials of every candidate, each with a seed of its own; their mean decides."""
     validation: ValidationConfig = ValidationConfig()
     """The fine-tuning that scores a trial, on images of the meta-training tasks that the trial did not see."""
 

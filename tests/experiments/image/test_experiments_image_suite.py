@@ -7,6 +7,7 @@ import yaml
 
 from rayctsl.data.catalog import CATALOG, parse_reference
 from rayctsl.data.embedded import EMBEDDED
+from rayctsl.experiments.image.cells import choose, tune_cells
 from rayctsl.experiments.image.suite import Suite, load_suite, suite_names
 
 SHARED_PACKS = {"tiny_imagenet_1", "cifar10", "imagewoof", "cub200", "fashion_mnist", "chars74k_street", "vgg_flowers"}
@@ -15,7 +16,17 @@ SHARED_PACKS |= {"tiny_imagenet_2", "fruits360", "quickdraw10", "gtsrb", "sign_d
 
 def test_shipped_suites():
     lengths = [f"lengths_k{length}" for length in (10, 100, 1000, 400)]
-    assert suite_names() == ["embedded", "imagenet", *lengths, "meta_album", "paper", "shared", "short", "vtab"]
+    assert suite_names() == [
+        "embedded",
+        "imagenet",
+        *lengths,
+        "meta_album",
+        "paper",
+        "shared",
+        "short",
+        "variants",
+        "vtab",
+    ]
 
 
 def test_the_suites_of_accuracy_against_k_differ_in_k_and_beta_alone():
@@ -135,3 +146,15 @@ def test_unreadable_suites(tmp_path):
 def test_a_suite_survives_a_round_trip(tiny):
     suite = load_suite(tiny())
     assert Suite.model_validate(yaml.safe_load(yaml.safe_dump(suite.model_dump(mode="json")))) == suite
+
+
+def test_a_search_with_several_seeds_takes_the_best_mean(tiny):
+    methods = {"shifting": {"beta": [0.1, 0.2]}, "shifting+pull": {"pull": 0.5, "beta": [0.1, 0.2]}}
+    suite = load_suite(tiny(methods=methods, lengths={}, tune={"seeds": 2, "seed": 7, "trajectories": 2}))
+    cells = tune_cells(suite, "data")
+    assert [cell.name for cell in cells][:2] == ["tune-shifting-beta0.1", "tune-shifting-beta0.1-trial1"]
+    assert [cell.arguments["config"]["seed"] for cell in cells] == [7, 8] * 4
+    tuned = {
+        cell.name: {"accuracy": accuracy} for cell, accuracy in zip(cells, [9, 1, 6, 6, 5, 5, 9, None], strict=True)
+    }
+    assert choose(suite, tuned) == {"shifting": {"beta": 0.2}, "shifting+pull": {"pull": 0.5, "beta": 0.1}}
