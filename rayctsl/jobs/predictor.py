@@ -1,4 +1,4 @@
-"""The process that classifies images, `python -m rayctsl.jobs.predictor`: torch and Pillow live here, not in the service.
+"""The process that classifies images, `python -m rayctsl.jobs.predictor`: torch lives here, not in the service.
 
 Whoever starts it writes requests to its input and reads answers from its output, one after the other: a request is a
 `PredictRequest` and an image, an answer a `PredictAnswer`, each preceded by its length. It ends with its input.
