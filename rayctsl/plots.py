@@ -34,7 +34,7 @@ STYLES: dict[str, tuple[str, str]] = {  # method -> colour and marker, the same 
     "accurate": ("#15803d", "*"),
 }
 VARIANT_COLOURS = ("#f59e0b", "#0ea5e9", "#84cc16", "#d946ef", "#14b8a6", "#f43f5e", "#78716c", "#6366f1")
-NAMES = {"mtl": "multi-task", "single": "single source", "fomaml_pp": "FOMAML++"}
+NAMES = {"reptile": "Reptile", "leap": "Leap", "mtl": "multi-task", "single": "single source", "fomaml_pp": "FOMAML++"}
 NAMES |= {"fomaml": "FOMAML", "imaml": "iMAML", "anil": "ANIL"}
 
 

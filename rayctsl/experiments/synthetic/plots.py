@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.colors import LogNorm
 
 from rayctsl.experiments.synthetic.surfaces import Environment, Surfaces
-from rayctsl.plots import INK, QUIET, plt, style
+from rayctsl.plots import ACCENT, INK, QUIET, plt, style
 
 COLOURS = {
     **{method: style(method)[0] for method in ("reptile", "shifting", "accurate")},
@@ -55,7 +55,7 @@ def draw_surfaces(environment: Environment) -> Any:
         norm = LogNorm(vmin=0.1, vmax=1000)
         image = axes.pcolormesh(line, line, heights.clip(0.1, 1000), norm=norm, cmap="viridis", rasterized=True)
         axes.plot(*environment.targets.T, ".", color="white", markersize=3)
-        axes.plot(*one.targets.T, "o", color=COLOURS["reptile"], markersize=5)
+        axes.plot(*one.targets.T, "o", color=ACCENT, markersize=5)
         plane(axes, title)
     for axes in list(grid.flat)[len(panels) :]:
         axes.set_axis_off()
@@ -71,8 +71,8 @@ def draw_short_horizon(curve: np.ndarray, mean: np.ndarray, half: np.ndarray, st
     k = np.arange(1, len(curve) + 1)
     low, high = mean - half, mean + half
     axes.plot(k, 1000 * curve, color=QUIET, linewidth=1, label="this environment")
-    axes.plot(k, 1000 * mean, color=COLOURS["reptile"], linewidth=2, label=f"mean of {environments} environments")
-    axes.fill_between(k, 1000 * low, 1000 * high, color=COLOURS["reptile"], alpha=0.2, label="95 % interval")
+    axes.plot(k, 1000 * mean, color=ACCENT, linewidth=2, label=f"mean of {environments} environments")
+    axes.fill_between(k, 1000 * low, 1000 * high, color=ACCENT, alpha=0.2, label="95 % interval")
     axes.set_ylim(bottom=0)
     axes.set_xlabel("k with which the best phi was found")
     axes.set_ylabel(f"1000 x task-average loss {steps} steps from it")
@@ -163,7 +163,7 @@ def draw_shifting(
             _contours(axes, environment.only([environment.names[t]]), shown)
             begin = np.concatenate([phi[:1], after[:-1, t]])
             _segments(axes, begin, before[:, t], "#38618c", "inner step")
-            _segments(axes, before[:, t], after[:, t], COLOURS["reptile"], "shift")
+            _segments(axes, before[:, t], after[:, t], ACCENT, "shift")
             axes.plot(*phi.T, color="black", linewidth=1.5, label="phi")
             axes.plot(*start, "o", color="white", markeredgecolor="black", markersize=5)
             plane(axes, f"task {t + 1} from ({start[0]:g}, {start[1]:g})", ylabel=t == 0)

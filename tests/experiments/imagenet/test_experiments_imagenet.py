@@ -127,7 +127,7 @@ def test_gains_are_over_the_plain_weights_at_the_same_size(tmp_path):
     accuracy = {"scratch": 20, "mtl": 15, "reptile": 20, "shifting": 50}
     rows = [
         {"method": method, "inner_steps": 2, "seed": seed, "target": target, "train_size": size, "final": True}
-        | {"accuracy": value / size + 10 * seed + (target == "food101"), "spent": 8, "test_seed": seed}
+        | {"accuracy": value / size + 10 * seed + (target == "food101"), "spent": 8, "test_seed": seed, "steps": 2}
         for method, value in accuracy.items()
         for seed in (0, 1)
         for target in TARGETS
