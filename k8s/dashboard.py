@@ -54,6 +54,8 @@ RUNS = (
 SERVICE = (
     Panel("Jobs by status", "short", "max by (status) (rayctsl_finetune_jobs)", "{{status}}"),
     Panel("Jobs that wait", "short", "max(rayctsl_finetune_queue_depth)", "queued"),
+    Panel("Places in the queue", "short", "max(rayctsl_finetune_queue_limit)", "limit"),
+    Panel("Dispatchers", "short", "sum(rayctsl_dispatcher_up)", "up"),
     Panel(
         "Time of a job (median)",
         "s",

@@ -14,6 +14,7 @@ from k8s_checks.manifests import render, values_of
 
 ROOT = Path(__file__).parent.parent.parent
 DOCKERFILE = ROOT / "k8s" / "Dockerfile"
+BUILT_FROM = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "configs", "rayctsl", "serve")
 
 
 def load_script(name: str) -> ModuleType:
@@ -34,7 +35,7 @@ def test_everything_copied_exists_and_reaches_the_builder(steps: list[tuple[str,
     ignore = (ROOT / "k8s" / "Dockerfile.dockerignore").read_text().splitlines()
     allowed = [line.removeprefix("!") for line in ignore if line.startswith("!")]
     copied = [word for name, rest in steps if name == "COPY" for word in rest.split()[:-1]]
-    assert set(copied) == set(allowed) == {"constraints.txt", "pyproject.toml", "README.md", "rayctsl", "serve"}
+    assert set(copied) == set(allowed) == {*BUILT_FROM, "constraints.txt"}
     assert all((ROOT / name).exists() for name in copied)
     assert not any(fnmatch.fnmatch(".git", pattern) for pattern in allowed)
 
@@ -52,7 +53,7 @@ def test_the_image_has_the_extras_that_the_manifests_need(steps: list[tuple[str,
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (line,) = [rest for name, rest in steps if name == "RUN" and "tomllib" in rest]
     named = re.findall(r"extras\['(\w+)'\]", line)
-    assert set(named) == {"postgres", "tensorboard", "optuna", "vtab"} <= set(extras)
+    assert set(named) == {"postgres", "tensorboard", "optuna", "vtab", "timm", "hub"} <= set(extras)
 
 
 def test_it_runs_as_a_user_without_rights_in_both_variants() -> None:

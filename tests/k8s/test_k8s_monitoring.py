@@ -78,7 +78,7 @@ def test_a_renamed_metric_would_be_seen() -> None:
 
 
 def test_the_statuses_in_alerts_are_the_stores(everything: list[Object]) -> None:
-    from serve.jobs.store import STATUSES
+    from rayctsl.jobs.contracts import STATUSES
 
     texts = re.findall(r'status=~?"([^"]+)"', " ".join(values_of(only(everything, "PrometheusRule"), "expr")))
     assert texts

@@ -90,9 +90,9 @@ def metrics() -> frozenset[str]:
 
 
 def _service_metrics() -> Iterator[str]:
-    from serve.metrics import Metrics
+    from serve.metrics import ServiceMetrics
 
-    for family in Metrics().registry.collect():
+    for family in ServiceMetrics().registry.collect():
         suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.type, ("",))
         yield from (family.name + suffix for suffix in suffixes)
 

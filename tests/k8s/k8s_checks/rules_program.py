@@ -157,11 +157,9 @@ def paths_are_mounted(objects: list[Object]) -> Iterator[str]:
 
 
 def configs_are_the_repositorys(objects: list[Object]) -> Iterator[str]:
-    here = {
-        f"/etc/rayctsl/{path.relative_to(ROOT / 'configs')}": path.read_text()
-        for path in (ROOT / "configs").rglob("*.yaml")
-        if path.name != "kustomization.yaml" and path.parent.name not in ("suites", "synthetic")  # for experiments
-    }
+    folders = [ROOT / "configs" / name for name in ("paper/image", "paper/imagenet", "sweeps")]
+    files = [ROOT / "configs" / "demo.yaml", *(path for folder in folders for path in folder.glob("*.yaml"))]
+    here = {f"/etc/rayctsl/{path.relative_to(ROOT / 'configs')}": path.read_text() for path in files}
     here["/etc/rayctsl/scripts/attempt.sh"] = (ROOT / "k8s/base/scripts/attempt.sh").read_text()
     for each in pods_of(objects):
         if each.component in ("ray-head", "ray-worker") and mounted_configs(each, objects) != here:
