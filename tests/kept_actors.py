@@ -78,8 +78,8 @@ def kept_actors(actor_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines of this test use actors that outlive it."""
     import ray
 
-    from rayctsl.cluster import engine
+    from rayctsl.cluster import team
 
     for name in ("TaskLearner", "MetaLearner"):
-        monkeypatch.setattr(engine, name, Kind(actor_pool, getattr(engine, name), name))
+        monkeypatch.setattr(team, name, Kind(actor_pool, getattr(team, name), name))
     monkeypatch.setattr(ray, "kill", actor_pool.take_back)

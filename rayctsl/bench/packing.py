@@ -54,7 +54,9 @@ def costs_on(engine: Any, names: tuple[str, ...]) -> dict[str, float]:
     import ray
 
     shares = [names[number :: len(engine.learners)] for number in range(len(engine.learners))]
-    parts = ray.get([actor.measure.remote(share) for actor, share in zip(engine.learners, shares, strict=True)])
+    parts = ray.get(
+        [actor.measure.remote(engine.problem, share) for actor, share in zip(engine.learners, shares, strict=True)]
+    )
     return {name: seconds for part in parts for name, seconds in part.items()}
 
 

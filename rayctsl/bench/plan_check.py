@@ -92,7 +92,7 @@ class PackedRun:
         import ray
 
         pairs = zip(self.engine.learners, self.packing, strict=True)
-        parts = ray.get([learner.measure.remote(tuple(names)) for learner, names in pairs])
+        parts = ray.get([learner.measure.remote(self.engine.problem, tuple(names)) for learner, names in pairs])
         return {name: seconds for part in parts for name, seconds in part.items()}
 
     def seconds(self, steps: int) -> float:

@@ -6,6 +6,7 @@ hosts, the meta-learner with none. Contributions are exchanged inside the chunk,
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from dataclasses import dataclass
@@ -18,16 +19,18 @@ from torch import Tensor
 
 from rayctsl.cluster.exchange import Connection, SharedMemoryPlan, connect
 from rayctsl.cluster.exchange.collective import StoreAddress
-from rayctsl.cluster.exchange.ray_calls import Collector
+from rayctsl.cluster.exchange.ray_calls import Caller, Collector, Message
 from rayctsl.cluster.exchange.shared_memory import remove_segment
 from rayctsl.cluster.membership import Membership, Place
+from rayctsl.cluster.note import Note, note_name, read_note
+from rayctsl.config import Config
 from rayctsl.device import choose_device
 from rayctsl.learning.group import TaskGroup
 from rayctsl.learning.loop import keep_here, run_steps
 from rayctsl.learning.meta_learner import MetaLearner as Meta
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.task_learner import TaskLearner as Learner
-from rayctsl.methods import build_method
+from rayctsl.methods import Method, build_method
 
 MEASURED_ROUNDS, MEASURED_SECONDS = 2, 0.1  # before tasks are packed: at least so many steps of each, so long
 
@@ -50,22 +53,43 @@ class Part:
 class Worker:
     """What both kinds of actor do."""
 
-    def __init__(self, problem: Problem):
-        torch.set_num_threads(problem.config.topology.threads)
-        self.problem, self.config = problem, problem.config
-        self.method = build_method(self.config.method, self.config.seed)
+    problem: Problem
+    config: Config
+    method: Method
+
+    def __init__(self) -> None:
         self.device = choose_device(granted=bool(ray.get_gpu_ids()))
         self.group: TaskGroup | None = None
         self.meta: Meta | None = None
         self.connection: Connection | None = None
         self.membership: Membership | None = None
+        self._note: Note | None = None
 
     def place(self) -> Place:
+        """Where this process is; answered between two chunks."""
         context = ray.get_runtime_context()
         return Place(context.get_node_id(), ray.util.get_node_ip_address(), os.getpid())
 
-    def host(self, names: tuple[str, ...]) -> list[str]:
+    @ray.method(concurrency_group="control")
+    def beat(self) -> int:
+        """Answered at once by a process that lives, whatever it computes: its process number."""
+        return os.getpid()
+
+    @ray.method(concurrency_group="control")
+    def read_note(self, name: str) -> tuple[int, str] | None:
+        """What a process of this node that is gone was at."""
+        return read_note(name)
+
+    def host(self, problem: Problem, names: tuple[str, ...], run_id: str) -> list[str]:
         """Build the learners of these tasks anew, so that nothing of an earlier life remains; returns notices."""
+        self.leave()
+        self.problem, self.config = problem, problem.config
+        torch.set_num_threads(self.config.topology.threads)
+        self.method = build_method(self.config.method, self.config.seed)
+        if self._note is None:
+            self._note = Note(note_name(run_id, os.getpid()))
+            atexit.register(self._note.remove)
+        self._note.watch(self.method)
         tasks = [self.problem.build_task(name, self.device) for name in names]
         self.group = TaskGroup(tasks, self.config, self.method)
         return self.group.notices
@@ -81,7 +105,6 @@ class Worker:
 
     def join(self, membership: Membership) -> None:
         """Connect with the other processes of this generation."""
-        self.leave()
         membership.check()
         self.membership = membership
         if membership.plan is not None:
@@ -114,6 +137,8 @@ class Worker:
         waited, sent = self._traffic()
         exchange = self.connection or keep_here
         records = run_steps(start, stop, self.config.inner_steps, self.method, self.group, self.meta, exchange)
+        assert self._note is not None
+        self._note.clear()  # what dies later does not die of a task
         return Part(
             losses=np.stack([record.losses for record in records]),
             delta_norms=np.array([record.delta_norm for record in records]),
@@ -135,16 +160,17 @@ class Worker:
         return {name: value.detach().cpu().clone() for name, value in self.meta.state().items()}
 
 
-@ray.remote(concurrency_groups={"control": 1}, max_restarts=0)
+@ray.remote(concurrency_groups={"control": 1, "calls": 1}, max_restarts=0)
 class TaskLearner(Worker):
     """Hosts one or more tasks."""
 
-    def measure(self, names: tuple[str, ...]) -> dict[str, float]:
+    def measure(self, problem: Problem, names: tuple[str, ...]) -> dict[str, float]:
         """Seconds per inner step of each task, on learners that are thrown away.
 
         All tasks in turn, round after round, so that what slows the machine for a while slows none of them alone.
         """
-        learners = {name: Learner(self.problem.build_task(name, self.device), self.config) for name in names}
+        torch.set_num_threads(problem.config.topology.threads)
+        learners = {name: Learner(problem.build_task(name, self.device), problem.config) for name in names}
         seconds: dict[str, list[float]] = {name: [] for name in names}
         rounds, begun = 0, time.perf_counter()
         while rounds <= MEASURED_ROUNDS or time.perf_counter() - begun < MEASURED_SECONDS * len(names):
@@ -156,6 +182,12 @@ class TaskLearner(Worker):
             rounds += 1
         # The first round fetches memory, and what disturbs a step only makes it longer.
         return {name: min(each[1:]) for name, each in seconds.items()}
+
+    @ray.method(concurrency_group="calls")
+    def receive(self, message: Message) -> None:
+        """The total of an exchange by Ray calls."""
+        if self.connection is not None and isinstance(self.connection.exchange, Caller):
+            self.connection.exchange.receive(message)
 
     def first_phi(self) -> Tensor:
         """The backbone that every learner starts from."""
@@ -171,7 +203,7 @@ class TaskLearner(Worker):
         return next(iter(self.group.learners.values())).flat.name_backbone(phi.cpu())
 
 
-@ray.remote(concurrency_groups={"control": 1, "calls": 256}, max_restarts=0)
+@ray.remote(concurrency_groups={"control": 1, "calls": 4}, max_restarts=0)
 class MetaLearner(Worker):
     """Holds the authoritative phi and the outer optimizer; a rank of the group that hosts no tasks."""
 
@@ -184,11 +216,10 @@ class MetaLearner(Worker):
         return StoreAddress(address, self._store.port)
 
     @ray.method(concurrency_group="calls")
-    def hand_in(self, rank: int, vector: np.ndarray) -> np.ndarray:
-        """A learner's sum in, the total over all out."""
-        assert self.connection is not None
-        assert isinstance(self.connection.exchange, Collector)
-        return self.connection.exchange.hand_in(rank, torch.tensor(vector)).numpy()
+    def hand_in(self, message: Message) -> None:
+        """A learner's sum in an exchange by Ray calls."""
+        if self.connection is not None and isinstance(self.connection.exchange, Collector):
+            self.connection.exchange.hand_in(message)
 
     def follow(self, meta_state: dict[str, Tensor]) -> None:
         """Take over the state of a learner's replica (where this process is no rank: one learner, or NCCL)."""

@@ -1,12 +1,12 @@
 """`run_on_ray`: the same run as `run_local`, with its tasks spread over actors.
 
-`RayEngine` builds the group of actors, runs chunks of steps on it, and after a fault builds it again: survivors are
-kept, the dead are replaced, all of them restart from the snapshot that `train_with` hands over.
+`RayEngine` runs chunks of steps on a `Team`, and spreads the tasks anew when learners are lost, come back or turn out
+slow. Sums are exact, so none of this changes phi. After a fault all restart from the snapshot that `train_with` hands
+over.
 """
 
 from __future__ import annotations
 
-import re
 import time
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,29 +15,27 @@ from typing import Any
 import numpy as np
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
-from ray.util.placement_group import PlacementGroup, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.placement_group import PlacementGroup
 from torch import Tensor
 
-from rayctsl.cluster.actors import MetaLearner, Part, TaskLearner
+from rayctsl.cluster.actors import Part
+from rayctsl.cluster.balance import Balance
+from rayctsl.cluster.calls import Watch
 from rayctsl.cluster.exchange import PeerLost
+from rayctsl.cluster.faults import Silent, cause_of, describe
 from rayctsl.cluster.live import LiveView
-from rayctsl.cluster.membership import Membership, Place, alone, by_collective, by_ray_calls, by_shared_memory
-from rayctsl.cluster.packing import Packing, pack, utilisation
-from rayctsl.cluster.resources import choose_num_learners, connected, reserve
+from rayctsl.cluster.membership import Membership, alone, by_collective, by_ray_calls, by_shared_memory
+from rayctsl.cluster.packing import Packing
+from rayctsl.cluster.resources import connected
+from rayctsl.cluster.team import START_SECONDS, Team
 from rayctsl.config import Config
 from rayctsl.contract import read_contract
 from rayctsl.learning.engine import Chunk, EngineFault
-from rayctsl.learning.group import NonFiniteLoss
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.run import train_with
 from rayctsl.learning.run_folder import RunFolder
 from rayctsl.learning.snapshot import RunState
 from rayctsl.registry import Initialization
-
-START_SECONDS = 300.0  # for an actor to start and open its tasks' data
-REPLACEMENT_SECONDS = 600.0  # for a lost node's place to be filled
-GRACE_SECONDS = 5.0  # for survivors of a fault to notice it; who does not is replaced too
 
 
 def run_on_ray(
@@ -50,7 +48,7 @@ def run_on_ray(
 
 
 class RayEngine:
-    """One MetaLearner and W TaskLearners in one placement group."""
+    """One MetaLearner and W TaskLearners."""
 
     def __init__(
         self,
@@ -62,110 +60,88 @@ class RayEngine:
         """
         Args:
             placement: a group to use, from bundle `first_bundle` on, in place of one of its own (a sweep's trial).
-            measure_costs: False takes all tasks as equally costly.
+            measure_costs: False takes all tasks as equally costly at the start.
         """
-        self.problem, self.config = problem, problem.config
-        self.topology = self.config.topology
-        self.placement, self.first_bundle, self._owns_placement = placement, first_bundle, placement is None
+        self.problem, self.config, self.topology = problem, problem.config, problem.config.topology
         self.measure_costs = measure_costs
-        self.learners: list[Any] = []
-        self.meta: Any = None
+        self.run_id = uuid.uuid4().hex[:8]
+        self.team = Team(self.topology, len(problem.task_names), placement, first_bundle)
         self.packing: Packing | None = None
+        self.balance = Balance(problem.task_names)
         self._notices: list[str] = []
-        self._nodes: set[str] = set()
         self._generation = 0
-        self._run_id = uuid.uuid4().hex[:8]
+        self._faults = 0
         self._live = LiveView(problem.task_names)
-        self._loads = np.zeros(0)
         self._captures = ThreadPoolExecutor(1, "captures")
+
+    @property
+    def learners(self) -> list[Any]:
+        return [member.actor for member in self.team.learners]
+
+    @property
+    def meta(self) -> Any:
+        return self.team.meta.actor if self.team.meta else None
 
     # Building the group
 
     def start(self, state: RunState | None) -> None:
-        """Build or rebuild the group and set every process to `state`."""
+        """Assemble the team and set every process to `state`."""
         try:
-            self._spawn(state)
-            self._connect(state)
-        except (RayActorError, PeerLost, GetTimeoutError) as error:
-            self._release()
-            raise EngineFault(f"the group could not be built: {_reason(error)}") from error
+            self.team.assemble()
+            if state is not None and self._generation == 0:
+                self._remember(state)
+            self._build(state)
         except RayTaskError as error:
-            raise _cause(error) from None
+            cause = cause_of(error)
+            if isinstance(cause, (PeerLost, RayActorError)):
+                raise self._fault(cause, "the group could not be built: a process") from error
+            raise cause from None
+        except (RayActorError, PeerLost, GetTimeoutError) as error:
+            raise self._fault(error, "the group could not be built: a process") from error
 
-    def _spawn(self, state: RunState | None) -> None:
-        if self.packing is None and state is not None and "packing" in state.facts:
-            self.packing = read_contract(Packing, state.facts["packing"], "the snapshot's packing")
-        alive = [_answers(actor) for actor in [*self.learners, self.meta]]
-        if self._lost_a_node():
-            self._release()  # Ray moves a lost node's bundles in its own time; a new group is placed at once
-        if self.placement is None:
-            wanted = len(self.packing.learners) if self.packing else None
-            wanted = wanted or choose_num_learners(self.topology, len(self.problem.task_names))
-            # A lost node may take a while to be replaced; a first start that does not fit is refused at once.
-            patience = max(self.topology.wait_seconds, REPLACEMENT_SECONDS if self._generation else 0.0)
-            self.placement = reserve(self.topology, wanted, patience)
-        num_learners = self.placement.bundle_count - self.first_bundle - bool(self.topology.meta_resources)
-        if not self.learners:
-            self.learners, alive = [None] * num_learners, [False] * (num_learners + 1)
-        for number in range(num_learners):
-            if not alive[number]:
-                self.learners[number] = self._new_actor(TaskLearner, number, "learner")
-        if not alive[-1]:
-            self.meta = self._new_actor(MetaLearner, num_learners if self.topology.meta_resources else 0, "meta")
-        if self.packing is None:
-            self.packing = self._pack(num_learners)
-        shares = [*self.packing.learners, ()]
-        told = _get([a.host.remote(names) for a, names in zip([*self.learners, self.meta], shares, strict=True)])
+    def _remember(self, state: RunState) -> None:
+        """What an earlier session knew of the tasks' costs, and how it had packed them."""
+        self.balance.costs = {name: float(state.facts.get("costs", {}).get(name, 0.0)) for name in self.balance.costs}
+        if "packing" in state.facts:
+            packing = read_contract(Packing, state.facts["packing"], "the snapshot's packing")
+            self.packing = packing if len(packing.learners) == len(self.learners) else None
+
+    def _build(self, state: RunState | None) -> None:
+        """Spread the tasks over the team as it is, with the given state, and connect everyone."""
+        if self.packing is None or len(self.packing.learners) != len(self.learners):
+            if self.measure_costs and not self.balance.known and 1 < len(self.learners) < len(self.balance.costs):
+                self._measure()
+            self.packing = self.balance.pack(len(self.learners))
+        self.balance.begin(self.packing)
+        actors, shares = self.team.actors, [*self.packing.learners, ()]
+        stored = ray.put(self.problem)
+        told = _get([a.host.remote(stored, names, self.run_id) for a, names in zip(actors, shares, strict=True)])
         self._notices = list(dict.fromkeys(notice for notices in told for notice in notices))
-
-    def _lost_a_node(self) -> bool:
-        standing = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
-        return self._owns_placement and not self._nodes <= standing
-
-    def _new_actor(self, kind: Any, bundle: int, role: str) -> Any:
-        assert self.placement is not None
-        learner = role == "learner"
-        strategy = PlacementGroupSchedulingStrategy(self.placement, self.first_bundle + bundle)
-        return kind.options(
-            num_cpus=self.topology.cpus_per_learner if learner else 0,
-            num_gpus=self.topology.gpus_per_learner if learner else 0,
-            resources=None if learner else dict(self.topology.meta_resources),
-            scheduling_strategy=strategy,
-        ).remote(self.problem)
-
-    def _pack(self, num_learners: int) -> Packing:
-        """Measure every task's cost with all learners busy, as they will be, and spread the tasks evenly."""
-        names = self.problem.task_names
-        if num_learners in (1, len(names)) or not self.measure_costs:
-            return pack(dict.fromkeys(names, 1.0), num_learners)
-        shares = [names[number::num_learners] for number in range(num_learners)]
-        costs: dict[str, float] = {}
-        for measured in _get([a.measure.remote(s) for a, s in zip(self.learners, shares, strict=True)]):
-            costs.update(measured)
-        return pack({name: costs[name] for name in names}, num_learners)
-
-    def _connect(self, state: RunState | None) -> None:
-        assert self.packing is not None
-        self._generation += 1
-        everyone = [*self.learners, self.meta]
-        meta_state = ray.put(state.meta if state else {"phi": _get(self.learners[0].first_phi.remote())})
-        shares = [*self.packing.learners, ()]
+        meta_state = ray.put(state.meta if state else {"phi": _get(actors[0].first_phi.remote())})
         parts = [{name: state.tasks[name] for name in names} if state else None for names in shares]
-        sizes = _get([a.begin.remote(meta_state, part) for a, part in zip(everyone, parts, strict=True)])
-        places = _get([actor.place.remote() for actor in everyone])
-        self._nodes = {place.node for place in places}
-        memberships = self._memberships(places, sizes[-1])
-        _get([actor.join.remote(member) for actor, member in zip(everyone, memberships, strict=True)])
-        _get([actor.forget_segment.remote() for actor in everyone])
+        sizes = _get([a.begin.remote(meta_state, part) for a, part in zip(actors, parts, strict=True)])
+        self._generation += 1
+        memberships = self._memberships(sizes[-1])
+        _get([actor.join.remote(member) for actor, member in zip(actors, memberships, strict=True)])
+        _get([actor.forget_segment.remote() for actor in actors])
 
-    def _memberships(self, places: list[Place], size: int) -> list[Membership]:
-        generation = f"{self._run_id}-{self._generation}"
+    def _measure(self) -> None:
+        """Every task's cost with all learners busy, as they will be."""
+        names, count = self.problem.task_names, len(self.learners)
+        stored = ray.put(self.problem)
+        calls = [actor.measure.remote(stored, names[n::count]) for n, actor in enumerate(self.learners)]
+        for measured in _get(calls):
+            self.balance.costs.update(measured)
+
+    def _memberships(self, size: int) -> list[Membership]:
+        generation = f"{self.run_id}-{self._generation}"
         if len(self.learners) == 1:
             return alone(generation)
         if self.topology.transport == "objects":
-            return by_ray_calls(generation, self.meta, len(self.learners))
+            return by_ray_calls(generation, self.meta, self.learners)
         if self._uses_nccl:
             return by_collective(generation, "nccl", _get(self.meta.open_store.remote()), len(self.learners))
+        places = self.team.places
         several = len({place.node for place in places}) > 1
         store = _get(self.meta.open_store.remote()) if several else None
         return by_shared_memory(generation, places, size, store)
@@ -182,6 +158,7 @@ class RayEngine:
     # Running
 
     def run(self, start: int, stop: int) -> Chunk:
+        self._move_tasks(start)
         started = time.perf_counter()
         running = {actor.run.remote(start, stop): actor for actor in self.learners}
         if self._meta_follows:
@@ -190,39 +167,47 @@ class RayEngine:
         else:
             running[self.meta.run.remote(start, stop)] = self.meta
             learner_parts = self._collect(running)[:-1]
-        return self._chunk(learner_parts, time.perf_counter() - started)
+        return self._chunk(learner_parts, stop, time.perf_counter() - started)
+
+    def _move_tasks(self, step: int) -> None:
+        """Take in learners that have come, or relieve slow ones; between two chunks, wherever they end."""
+        better = None
+        if not self.team.grow():
+            better = self.balance.improve()
+            if better is None:
+                return
+        try:
+            state = self.capture(step).result()
+            self.packing = better
+            self._build(state)
+        except (RayError, PeerLost, GetTimeoutError) as error:
+            raise self._fault(cause_of(error) if isinstance(error, RayError) else error, "a process") from error
 
     def _collect(self, running: dict[Any, Any]) -> list[Any]:
         """The results of calls, given by reference and actor; the first fault wakes everyone and is raised."""
-        waiting = list(running)
-        while waiting:
-            done, waiting = ray.wait(waiting, num_returns=1, timeout=1.0)
-            for reference in done:
-                try:
-                    ray.get(reference)
-                except RayTaskError as error:
-                    self._call_off()
-                    cause = _cause(error)
-                    if isinstance(cause, PeerLost):
-                        raise EngineFault(_reason(cause)) from error
-                    raise cause from None
-                except RayError as error:
-                    self._call_off()
-                    raise EngineFault(f"{_role(running[reference], self.meta)} died: {_reason(error)}") from error
-        return ray.get(list(running))
+        watch = Watch(running)
+        try:
+            return watch.results()
+        except (RayError, Silent) as error:
+            cause = cause_of(error) if isinstance(error, RayError) else error
+            fault = watch.fault(cause)
+            self.team.call_off()
+            if fault is None:
+                raise cause from None
+            raise self._fault(fault, self._name(watch.actor), actor=watch.actor) from error
 
-    def _call_off(self) -> None:
-        """Wake everyone who waits for a lost peer; who does not answer within the grace period is killed."""
-        actors = [actor for actor in [*self.learners, self.meta] if actor is not None]
-        for actor in actors:
-            actor.abort.remote()
-        left = {actor.leave.remote(): actor for actor in actors}
-        deadline = time.monotonic() + GRACE_SECONDS
-        _, stuck = ray.wait(list(left), num_returns=len(left), timeout=max(0.0, deadline - time.monotonic()))
-        for reference in stuck:
-            ray.kill(left[reference])
+    def _fault(self, error: BaseException, who: str, actor: Any = None) -> EngineFault:
+        self._faults += 1
+        self._live.count_faults(self._faults)
+        return self.team.explain(error, describe(error, who), actor, self.run_id)
 
-    def _chunk(self, parts: list[Part], seconds: float) -> Chunk:
+    def _name(self, actor: Any) -> str:
+        if actor is None or actor is self.meta or self.packing is None:
+            return "the meta-learner" if actor is not None else "a process"
+        hosted = self.packing.learners[self.learners.index(actor)]
+        return f"the learner of {', '.join(hosted[:3])}{' …' if len(hosted) > 3 else ''}"
+
+    def _chunk(self, parts: list[Part], stop: int, seconds: float) -> Chunk:
         assert self.packing is not None
         names = self.problem.task_names
         by_task = {
@@ -230,10 +215,10 @@ class RayEngine:
             for part, hosted in zip(parts, self.packing.learners, strict=True)
             for place, name in enumerate(hosted)
         }
-        busy = np.array([part.busy_seconds for part in parts])
-        self._loads = busy if len(self._loads) != len(busy) else self._loads + busy
         steps = len(parts[0].losses)
+        busy = self.balance.note([part.busy_seconds for part in parts], steps)
         facts = {
+            "learners": float(len(parts)),
             "utilisation": float(busy.sum() / (len(busy) * seconds)),
             "stall_share": float(np.mean([part.stall_seconds for part in parts]) / seconds),
             "bytes_per_step": float(sum(part.bytes_sent for part in parts) / steps),
@@ -248,7 +233,7 @@ class RayEngine:
             seconds=seconds,
             facts=facts,
         )
-        self._live.show(chunk)
+        self._live.show(chunk, stop)
         return chunk
 
     def capture(self, step: int) -> Future[RunState]:
@@ -256,20 +241,20 @@ class RayEngine:
         assert self.packing is not None
         meta = self.meta.capture_meta.remote()
         tasks = [actor.capture_tasks.remote() for actor in self.learners]
-        facts = {"packing": self.packing.to_json()}
+        facts = {"packing": self.packing.to_json(), "costs": self.balance.costs if self.balance.known else {}}
 
         def fetch() -> RunState:
             try:
                 states = {name: value for part in ray.get(tasks) for name, value in part.items()}
                 return RunState(step, ray.get(meta), states, facts)
             except RayError as error:
-                raise EngineFault(f"a snapshot was lost: {_reason(error)}") from error
+                raise EngineFault(f"a snapshot was lost: {describe(error)}") from error
 
         return self._captures.submit(fetch)
 
     def busy_seconds(self) -> np.ndarray:
         """How long each learner has computed so far."""
-        return self._loads.copy()
+        return self.balance.busy.copy()
 
     def name_phi(self, phi: Tensor) -> dict[str, Tensor]:
         return self._collect({self.learners[0].name_phi.remote(phi): self.learners[0]})[0]
@@ -279,63 +264,16 @@ class RayEngine:
         assert self.packing is not None
         hosted = " | ".join(",".join(names) for names in self.packing.learners)
         text = f"{len(self.learners)} learners: {hosted}; expected utilisation {self.packing.expected_utilisation:.0%}"
-        if len(self._loads):  # the end of the run
-            return text + f", balance achieved {utilisation(list(self._loads)):.0%}"
+        if self.balance.busy.any():  # the end of the run
+            return text + f", balance achieved {self.balance.achieved:.0%}"
         return "; ".join([text, *self._notices])
-
-    def _release(self) -> None:
-        """Stop the actors and give the resources back."""
-        for actor in [*self.learners, self.meta]:
-            if actor is not None:
-                ray.kill(actor)
-        self.learners, self.meta, self._nodes = [], None, set()
-        if self.placement is not None and self._owns_placement:
-            remove_placement_group(self.placement)
-            self.placement = None
 
     def close(self) -> None:
         self._captures.shutdown(wait=False, cancel_futures=True)
         if ray.is_initialized():
-            self._release()
+            self.team.release()
 
 
 def _get(references: Any) -> Any:
-    """`ray.get` that does not wait for ever for a process that cannot start."""
+    """`ray.get` that does not wait for ever for a process that cannot answer."""
     return ray.get(references, timeout=START_SECONDS)
-
-
-def _answers(actor: Any) -> bool:
-    """Whether an actor is alive and free."""
-    if actor is None:
-        return False
-    try:
-        ray.get(actor.place.remote(), timeout=GRACE_SECONDS)
-    except GetTimeoutError:
-        ray.kill(actor)
-        return False
-    except RayError:
-        return False
-    return True
-
-
-def _cause(error: RayTaskError) -> Exception:
-    """The exception that the remote code raised, as itself."""
-    cause = error.cause
-    for kind in (NonFiniteLoss, PeerLost):
-        if isinstance(cause, kind):
-            return kind(str(cause).strip().splitlines()[-1].removeprefix(f"{kind.__module__}.{kind.__name__}: "))
-    return cause if isinstance(cause, ValueError) else error
-
-
-def _role(actor: Any, meta: Any) -> str:
-    return "the meta-learner" if actor is meta else "a task learner"
-
-
-def _reason(error: BaseException) -> str:
-    """What an error says, in one line; of Ray's long messages the sentences, without their fields (`pid: 12`)."""
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    if not lines:
-        return type(error).__name__
-    if not isinstance(error, RayActorError):
-        return lines[0]
-    return " ".join(line for line in lines if not re.match(r"\w+: ", line))

@@ -45,10 +45,11 @@ def alone(generation: str) -> list[Membership]:
     return [Membership(generation)] * 2
 
 
-def by_ray_calls(generation: str, meta_learner: Any, num_learners: int) -> list[Membership]:
+def by_ray_calls(generation: str, meta_learner: Any, learners: list[Any]) -> list[Membership]:
     """Every learner sends its sum to the meta-learner as a Ray call."""
-    plans = [RayCallsPlan(rank, num_learners, meta_learner) for rank in range(num_learners)]
-    return [Membership(generation, plan) for plan in [*plans, RayCallsPlan(num_learners, num_learners, None)]]
+    count = len(learners)
+    meta = Membership(generation, RayCallsPlan(generation, count, learners=tuple(learners)))
+    return [*[Membership(generation, RayCallsPlan(generation, count, meta_learner))] * count, meta]
 
 
 def by_collective(generation: str, backend: str, store: StoreAddress, num_learners: int) -> list[Membership]:

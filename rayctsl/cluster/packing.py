@@ -23,23 +23,32 @@ class Packing(Contract):
         return {"learners": raw["learners"], "expected_utilisation": raw["expected"]}
 
 
-def pack(costs: Mapping[str, float], num_learners: int) -> Packing:
-    """The costliest task first, each to the learner with the least work so far; no learner stays empty.
+def pack(costs: Mapping[str, float], num_learners: int, slowness: Sequence[float] | None = None) -> Packing:
+    """The costliest task first, each to the learner that would be done with it first; no learner stays empty.
 
-    Within a learner, and among learners, tasks keep the order of `costs`.
+    Within a learner, and among learners of one speed, tasks keep the order of `costs`.
+
+    Args:
+        slowness: how long each learner takes for a unit of cost; all the same when absent.
     """
     if num_learners > len(costs):
         raise ValueError(f"{num_learners} learners for {len(costs)} tasks: at least one would be idle")
+    pace = list(slowness or [1.0] * num_learners)
     loads = [0.0] * num_learners
     chosen: list[list[str]] = [[] for _ in range(num_learners)]
-    for name in sorted(costs, key=lambda name: -costs[name]):
-        least = min(range(num_learners), key=lambda learner: (loads[learner], len(chosen[learner])))
-        loads[least] += costs[name]
-        chosen[least].append(name)
     order = {name: place for place, name in enumerate(costs)}
-    learners = sorted((sorted(names, key=order.__getitem__) for names in chosen), key=lambda names: order[names[0]])
-    hosted = tuple(tuple(names) for names in learners)
-    return Packing(learners=hosted, expected_utilisation=utilisation(loads))
+    by_cost = sorted(costs, key=lambda name: -costs[name])
+    for number, name in enumerate(by_cost):
+        empty = [learner for learner in range(num_learners) if not chosen[learner]]
+        others = range(num_learners) if len(by_cost) - number > len(empty) else empty
+        ends = {learner: loads[learner] + costs[name] * pace[learner] for learner in others}
+        least = min(others, key=lambda learner: (ends[learner], len(chosen[learner])))
+        loads[least] = ends[least]
+        chosen[least].append(name)
+    hosted = [tuple(sorted(names, key=order.__getitem__)) for names in chosen]
+    if slowness is None:
+        hosted.sort(key=lambda names: order[names[0]])
+    return Packing(learners=tuple(hosted), expected_utilisation=utilisation(loads))
 
 
 def utilisation(loads: Sequence[float]) -> float:

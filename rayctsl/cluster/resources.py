@@ -94,18 +94,19 @@ def _knock(address: str) -> None:
 
 
 def choose_num_learners(topology: TopologyConfig, num_tasks: int) -> int:
-    """The config's number, or as many learners as the cluster's CPUs or GPUs can run at once."""
+    """The config's number, or as many learners as the cluster's nodes can run at once."""
     if topology.workers is not None:
         if topology.workers > num_tasks:
             raise ValueError(f"{topology.workers} workers for {num_tasks} tasks: at least one would be idle")
         return topology.workers
-    total = ray.cluster_resources()
-    limits = [
-        total.get(name, 0) // each
-        for name, each in (("CPU", topology.cpus_per_learner), ("GPU", topology.gpus_per_learner))
-        if each > 0
-    ]
-    return max(1, min([num_tasks, *(int(limit) for limit in limits)]))
+    return max(1, min(num_tasks, count_room(topology)))
+
+
+def count_room(topology: TopologyConfig) -> int:
+    """How many learners the living nodes can hold, were nothing else on them."""
+    learner = bundles_of(topology, 1)[0]
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return sum(min(int(node.get(name, 0) / each + 1e-6) for name, each in learner.items()) for node in nodes)
 
 
 def bundles_of(topology: TopologyConfig, num_learners: int) -> list[dict[str, float]]:
@@ -122,22 +123,39 @@ def sum_bundles(bundles: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return dict(total)
 
 
-def reserve(topology: TopologyConfig, num_learners: int, wait_seconds: float) -> PlacementGroup:
-    """The run's bundles on as few nodes as possible. A cluster that is too small is refused at once."""
-    bundles = bundles_of(topology, num_learners)
-    asked, total = sum_bundles(bundles), ray.cluster_resources()
-    fits = all(total.get(name, 0) + 1e-6 >= amount for name, amount in asked.items())
-    if fits or wait_seconds:
-        group = placement_group(bundles, strategy="PACK")
-        if group.wait(timeout_seconds=max(wait_seconds, PLACEMENT_SECONDS)):
-            return group
-        remove_placement_group(group)
-    free = ray.available_resources()
+def reserve(topology: TopologyConfig, most: int, least: int) -> tuple[PlacementGroup, int]:
+    """Bundles for `most` learners, or after `wait_seconds` for as many as there is room for; and for how many.
+
+    On as few nodes as possible. A cluster that has no room for `least` is refused.
+    """
+    if group := _place(topology, most, topology.wait_seconds):
+        return group, most
+    for count in range(min(most - 1, count_room(topology)), least - 1, -1):
+        if group := _place(topology, count):
+            return group, count
+    asked, total, free = sum_bundles(bundles_of(topology, least)), ray.cluster_resources(), ray.available_resources()
     shortfall = ", ".join(
         f"{amount:g} {name} asked for, {free.get(name, 0):g} free of {total.get(name, 0):g}"
         for name, amount in asked.items()
     )
-    raise ValueError(f"the cluster is too small for {num_learners} learners: {shortfall}")
+    raise ValueError(f"the cluster is too small for {least} learners: {shortfall}")
+
+
+def _place(topology: TopologyConfig, count: int, wait_seconds: float = 0.0) -> PlacementGroup | None:
+    bundles, total = bundles_of(topology, count), ray.cluster_resources()
+    fits = all(total.get(name, 0) + 1e-6 >= amount for name, amount in sum_bundles(bundles).items())
+    if not fits and not wait_seconds:
+        return None
+    group = placement_group(bundles, strategy="PACK")
+    if group.wait(timeout_seconds=max(wait_seconds, PLACEMENT_SECONDS)):
+        return group
+    remove_placement_group(group)
+    return None
+
+
+def wish_for(topology: TopologyConfig, count: int) -> PlacementGroup:
+    """Room for more learners, whenever there is some; an autoscaler sees it too."""
+    return placement_group(bundles_of(topology.model_copy(update={"meta_resources": {}}), count), strategy="PACK")
 
 
 def _first_line(error: Exception) -> str:

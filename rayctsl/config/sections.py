@@ -155,7 +155,9 @@ class TopologyConfig(Section):
     """Machines only: two runs with the same science differ here and nowhere else."""
 
     workers: Count | None = None
-    """Task-learner actors; as many as the cluster can really run when absent."""
+    """The most task-learner actors; as many as the cluster can really run when absent."""
+    min_workers: Count = 1
+    """The fewest that a run goes on with when the cluster has no room for more."""
     cpus_per_learner: NonNegative = 1.0
     """CPUs reserved for each learner."""
     gpus_per_learner: NonNegative = 0.0
@@ -166,11 +168,11 @@ class TopologyConfig(Section):
     transport: Literal["collective", "objects"] = "collective"
     """How contributions and shifts travel."""
     max_failures: Annotated[int, Field(ge=0)] = 20
-    """Recoveries before the run gives up."""
+    """Faults without a new snapshot in between before the run gives up; nodes that are taken away do not count."""
     timeout_seconds: Positive = 300.0
     """Silence of a peer that has not died after which the group counts as broken."""
     wait_seconds: NonNegative = 0.0
-    """How long to wait for a cluster that is too small to grow; 0 fails at once."""
+    """How long to wait for `workers` learners before going on with fewer, at the start and after a fault."""
 
     @property
     def threads(self) -> int:

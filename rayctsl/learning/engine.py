@@ -107,6 +107,14 @@ def num_threads(count: int) -> Iterator[None]:
 
 
 class EngineFault(RuntimeError):
-    """The engine lost a part of itself; it can start again from a snapshot."""
+    """The engine lost a part of itself; it can start again from a snapshot.
+
+    `counts` is False for what the cluster takes away on purpose. `at` is the inner step and the task at which a process
+    died, where that is known.
+    """
 
     exit_code = 1
+
+    def __init__(self, text: str, *, counts: bool = True, at: tuple[int, str] | None = None):
+        super().__init__(text)
+        self.counts, self.at = counts, at

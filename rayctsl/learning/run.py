@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import signal
 import threading
 import time
@@ -11,6 +12,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 import numpy as np
+from torch import Tensor
 
 from rayctsl.config import Config
 from rayctsl.futures import finished
@@ -95,7 +97,11 @@ class Run:
 
     def __init__(self, engine: Engine, problem: Problem, folder: RunFolder, log: TextIO | None = None):
         self.engine, self.problem, self.folder, self.config = engine, problem, folder, problem.config
-        self.total, self.step, self.begun, self.failures = problem.config.total_steps, 0, False, 0
+        self.total, self.step, self.begun = problem.config.total_steps, 0, False
+        self.faults, self.failures = 0, 0  # in all; and those without a new snapshot in between
+        self.phi_sha256 = ""  # of the snapshot that the run went on from
+        self._newest = 0  # snapshot at the last fault
+        self._last_death: tuple[int, str] | None = None
         self.metrics = Metrics(folder.storage, self.config.tensorboard)
         self.writer = folder.snapshot_writer(self.config.keep_snapshots)
         self.progress = Progress(self.total, self.config.method.name, stream=log)
@@ -127,6 +133,7 @@ class Run:
         state = self.folder.restore()
         self.engine.start(state)
         self.step = state.step if state else 0
+        self.phi_sha256 = _sha256(state.meta["phi"]) if state else "of the beginning"
         self.metrics.restore(self.step)
         self.progress.jump(self.step)
         if state is None:
@@ -157,21 +164,34 @@ class Run:
         return dict(zip(COUNTED, (int(count) for count in self.counts), strict=True))
 
     def recover(self, fault: EngineFault) -> None:
-        """After a fault: everyone back to the last snapshot, unless there have been too many."""
+        """After a fault: everyone back to the last snapshot, unless there were too many since the one before."""
         started = time.monotonic()
         while True:
-            self.failures += 1
-            if self.failures > self.config.topology.max_failures:
-                raise fault
-            self.progress.say(f"fault {self.failures}: {fault}; going back to the last snapshot")
             self.writer.flush()
+            self._judge(fault)
             try:
                 self.begin()
                 break
             except EngineFault as again:
                 fault = again
         seconds = time.monotonic() - started
-        self.progress.say(f"recovered in {seconds:.1f} s, continuing at inner step {self.step} of {self.total}")
+        where = f"inner step {self.step} of {self.total}, phi sha256 {self.phi_sha256[:16]}"
+        self.progress.say(f"recovered in {seconds:.1f} s, continuing at {where}")
+
+    def _judge(self, fault: EngineFault) -> None:
+        """Tell of a fault, and give up when it is one too many without progress, or the same death again."""
+        if self.writer.newest > self._newest:  # there was progress since the fault before
+            self.failures, self._newest = 0, self.writer.newest
+        self.failures += fault.counts
+        self.faults += 1
+        self.progress.say(f"fault {self.faults}: {fault}; going back to the last snapshot")
+        if fault.at is not None and fault.at == self._last_death:
+            step, task = fault.at
+            text = f"task {task!r} ended its process twice at inner step {step}: look at its data and its memory"
+            raise EngineFault(text) from fault
+        self._last_death = fault.at or self._last_death
+        if self.failures > self.config.topology.max_failures:
+            raise fault
 
     def finish(self, stopped_by: int) -> Initialization:
         """Save what there is; at the end of the run the initialization and the plots too."""
@@ -191,6 +211,10 @@ class Run:
         )
         self.folder.plot(self.metrics)
         return initialization
+
+
+def _sha256(phi: Tensor) -> str:
+    return hashlib.sha256(phi.numpy().tobytes()).hexdigest()
 
 
 def _chunk_end(step: int, config: Config, per_step: float | None) -> int:

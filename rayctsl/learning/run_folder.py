@@ -91,6 +91,7 @@ class SnapshotWriter:
 
     def __init__(self, storage: Storage, keep: int):
         self.storage, self.keep = storage, keep
+        self.newest = 0  # inner step of the last one that was written whole
         self._queue: queue.Queue[Future[RunState] | None] = queue.Queue(maxsize=2)
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="snapshots", daemon=True)
@@ -122,6 +123,7 @@ class SnapshotWriter:
             try:
                 if self._error is None and captured.exception() is None:
                     write_snapshot(self.storage, captured.result(), self.keep)
+                    self.newest = captured.result().step
             except BaseException as error:
                 self._error = error
             finally:

@@ -56,20 +56,47 @@ def test_one_learner_needs_no_transport_and_is_exact(kept_actors, tiny_problem):
     assert torch.equal(phi_of(LocalEngine(problem), 10), phi_of(RayEngine(problem), 10))
 
 
-def test_late_shifts_travel_in_the_background(kept_actors, tiny_problem):
-    problem = tiny_problem(2, method={"name": "shifting", "beta": 0.2, "shift_delay": 1}, topology={"workers": 2})
+@pytest.mark.parametrize("transport", ["collective", "objects"])
+def test_late_shifts_travel_in_the_background(kept_actors, tiny_problem, transport):
+    keys = {"topology": {"workers": 2, "transport": transport}}
+    problem = tiny_problem(3, method={"name": "shifting", "beta": 0.2, "shift_delay": 1}, **keys)
     late = phi_of(RayEngine(problem), 10)
     assert torch.equal(phi_of(LocalEngine(problem), 10), late)
-    prompt = tiny_problem(2, method={"name": "shifting", "beta": 0.2}, topology={"workers": 2})
+    prompt = tiny_problem(3, method={"name": "shifting", "beta": 0.2}, **keys)
     assert not torch.equal(phi_of(LocalEngine(prompt), 10), late)
 
 
-def test_whole_run_leaves_the_same_initialization_as_run_local(ray_cluster, tiny_problem, new_folder):
-    problem = tiny_problem(2, topology={"workers": 2})
-    here = run_local(problem.config, new_folder(problem), problem)
-    there = run_on_ray(problem.config, new_folder(problem), problem)
-    assert here.card.sha256 == there.card.sha256
-    assert there.card.spent == {"inner": 20, "held_out": 0, "hessian": 0}
+def test_tasks_move_in_mid_trajectory_without_changing_a_bit(kept_actors, tiny_problem):
+    problem = tiny_problem(3, method={"name": "shifting", "beta": 0.2, "shift_delay": 1}, topology={"workers": 2})
+    engine = RayEngine(problem)
+    engine.start(None)
+    engine.run(0, 4)
+    assert engine.packing is not None
+    moved = engine.packing.changed(learners=[["task-2"], ["task-1", "task-0"]])
+    engine.balance.improve = lambda: moved  # type: ignore[method-assign]  # as when a learner turns slow
+    engine.run(4, 10)
+    phi = engine.capture(10).result().meta["phi"]
+    engine.close()
+    assert engine.packing == moved
+    assert torch.equal(phi, phi_of(LocalEngine(problem), 10))
+
+
+@pytest.mark.parametrize("workers", [1, 3, 4])
+def test_a_snapshot_goes_on_with_any_number_of_learners(kept_actors, tiny_problem, workers):
+    keys = {"method": {"name": "shifting", "beta": 0.2, "shift_delay": 1}, "outer": {"optimizer": "momentum"}}
+    two, other = (tiny_problem(4, topology={"workers": count}, **keys) for count in (2, workers))
+    engine = RayEngine(two)
+    engine.start(None)
+    engine.run(0, 4)
+    state = engine.capture(4).result()
+    engine.close()
+    engine = RayEngine(other)
+    engine.start(state)
+    assert len(engine.learners) == workers
+    engine.run(4, 10)
+    phi = engine.capture(10).result().meta["phi"]
+    engine.close()
+    assert torch.equal(phi, phi_of(LocalEngine(two), 10))
 
 
 def test_a_resumed_run_keeps_the_packing_of_its_snapshot(kept_actors, tiny_problem):
@@ -101,9 +128,16 @@ def test_a_rebuilt_group_is_another_generation(kept_actors, tiny_problem):
 
 
 def test_too_small_a_cluster_is_refused_at_once(ray_cluster, tiny_problem):
-    problem = tiny_problem(4, topology={"workers": 4, "cpus_per_learner": 2})
+    problem = tiny_problem(4, topology={"workers": 4, "min_workers": 4, "cpus_per_learner": 2})
     with pytest.raises(ValueError, match=r"8 CPU asked for, .* free of 4"):
         RayEngine(problem).start(None)
+
+
+def test_fewer_learners_than_wanted_do_too(kept_actors, tiny_problem):
+    engine = RayEngine(tiny_problem(4, topology={"workers": 4, "cpus_per_learner": 2}))
+    engine.start(None)
+    assert len(engine.learners) == 2
+    engine.close()
 
 
 def test_more_workers_than_tasks_are_refused(ray_cluster, tiny_problem):

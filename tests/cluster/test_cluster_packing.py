@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from rayctsl.cluster.balance import Balance
 from rayctsl.cluster.packing import Packing, pack, utilisation
 from rayctsl.contract import read_contract
 
@@ -52,3 +53,30 @@ def test_utilisation_of_idle_learners():
     assert utilisation([1.0, 1.0]) == 1.0
     assert utilisation([0.0, 0.0]) == 1.0
     assert utilisation([1.0, 3.0]) == pytest.approx(2 / 3)
+
+
+def test_slow_learners_get_less():
+    costs = dict.fromkeys("abcdef", 1.0)
+    assert pack(costs, 2, slowness=[1.0, 1.0]).learners == (("a", "c", "e"), ("b", "d", "f"))
+    assert [len(names) for names in pack(costs, 2, slowness=[2.0, 1.0]).learners] == [2, 4]
+    assert [len(names) for names in pack(costs, 3, slowness=[100.0, 1.0, 1.0]).learners] == [1, 3, 2]
+
+
+def test_tasks_move_from_a_learner_that_turned_slow(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("rayctsl.cluster.balance.time.monotonic", lambda: now[0])
+    balance = Balance(("a", "b", "c", "d"))
+    packing = balance.pack(2)
+    balance.begin(packing)
+    balance.note([2.0, 2.0], steps=10)
+    assert balance.known
+    assert balance.costs["a"] == 0.1
+    now[0] += 31
+    assert balance.improve() is None, "in balance"
+    balance.note([6.0, 2.0], steps=10)
+    assert balance.achieved == pytest.approx(8 / 12)
+    assert balance.improve() is None, "too early to judge"
+    now[0] += 31
+    better = balance.improve()
+    assert better is not None
+    assert [len(names) for names in better.learners] == [1, 3]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from rayctsl.futures import finished
@@ -56,12 +55,11 @@ class Connection:
         self.exchange.close()
 
 
-def add_in_order(vectors: list[Tensor], out: Tensor | None = None) -> Tensor:
-    """((v0 + v1) + v2) + ...: the order is fixed, so the bits are too."""
-    total = torch.empty_like(vectors[0]) if out is None else out
-    for start in range(0, len(total), BLOCK):  # a block of the total stays in the cache while all are added to it
+def add_up(vectors: list[Tensor], out: Tensor) -> Tensor:
+    """The sum of exact vectors, into `out`."""
+    for start in range(0, len(out), BLOCK):  # a block of the total stays in the cache while all are added to it
         part = slice(start, start + BLOCK)
-        block = total[part].copy_(vectors[0][part])
+        block = out[part].copy_(vectors[0][part])
         for vector in vectors[1:]:
             block.add_(vector[part])
-    return total
+    return out

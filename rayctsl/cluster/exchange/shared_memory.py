@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from rayctsl.cluster.exchange.collective import Collective, CollectivePlan, join_collective
-from rayctsl.cluster.exchange.connection import PeerLost, add_in_order
+from rayctsl.cluster.exchange.connection import PeerLost, add_up
 
 LINE = 64  # bytes between two counters, so that they do not share a cache line
 COUNTER = np.dtype(np.int64)
@@ -56,10 +56,10 @@ def join_shared_memory(plan: SharedMemoryPlan, timeout_seconds: float) -> Shared
 class SharedMemory:
     """Sums over the processes of a node, which all map the same memory.
 
-    Every contributor writes its vector into its slot, then adds up one stretch of all slots, always in the order of the
-    slots. A member's counter says how far it has come: each counter has one writer, so no locks are needed, and a
-    process that dies takes nothing with it. A member without a slot (the meta-learner) only reads: nobody waits for it
-    but at the next exchange, before the total is overwritten.
+    Every contributor writes its vector into its slot, then adds up one stretch of all slots. A member's counter says
+    how far it has come: each counter has one writer, so no locks are needed, and a process that dies takes nothing with
+    it. A member without a slot (the meta-learner) only reads: nobody waits for it but at the next exchange, before the
+    total is overwritten.
     """
 
     def __init__(self, plan: SharedMemoryPlan, timeout_seconds: float, between: Collective | None = None):
@@ -85,7 +85,7 @@ class SharedMemory:
             self._slots[self.plan.seat].copy_(vector)
         self._meet(self.plan.members)
         if self.plan.seat < self.plan.slots:
-            add_in_order(list(self._slots[:, self._stretch]), self._total[self._stretch])
+            add_up(list(self._slots[:, self._stretch]), self._total[self._stretch])
         elif not self.plan.slots:
             self._total.zero_()  # the meta-learner has this node to itself
         self._meet(self.plan.slots)

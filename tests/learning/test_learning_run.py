@@ -1,0 +1,117 @@
+"""The driver of a run: faults are counted between snapshots, and the same death twice ends it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rayctsl.config import build_config
+from rayctsl.learning.engine import Chunk, EngineFault, LocalEngine
+from rayctsl.learning.problem import Problem
+from rayctsl.learning.run import Hooks, run_local, train_with
+from rayctsl.learning.run_folder import RunFolder
+
+
+class Bowl(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.point = nn.Parameter(torch.zeros(3))
+
+
+class BowlTask:
+    """As little as a task can be."""
+
+    def __init__(self, name: str, centre: float):
+        self.name, self.centre = name, centre
+
+    def build_module(self) -> nn.Module:
+        return Bowl()
+
+    def head_name(self, module: nn.Module) -> str | None:
+        return None
+
+    def loss(self, module: nn.Module, index: int, *, held_out: bool = False) -> Tensor:
+        return (module.point - self.centre - index / 10).square().sum()
+
+
+def bowls(**keys: Any) -> Problem:
+    tasks = {name: BowlTask(name, centre) for name, centre in (("task-0", 1.0), ("task-1", 2.0))}
+    raw = {"inner_steps": 6, "trajectories": 2, "snapshot_every": 3, "data": {"tasks": list(tasks)}}
+    return Problem.of(build_config({**raw, **keys}), tasks=tasks)
+
+
+Faults = dict[int, list[EngineFault]]  # to raise at a step, one after the other
+
+
+class FaultyEngine(LocalEngine):
+    """A real engine that fails where it is told to."""
+
+    def __init__(self, problem: Problem, faults: Faults):
+        super().__init__(problem)
+        self.faults = faults
+
+    def run(self, start: int, stop: int) -> Chunk:
+        for step in range(start, stop):
+            if self.faults.get(step):
+                raise self.faults[step].pop(0)
+        return super().run(start, stop)
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Callable[..., tuple[str, str]]:
+    def run(faults: Faults, **topology: int) -> tuple[str, str]:
+        problem = bowls(topology=topology)
+        log = io.StringIO()
+        folder = RunFolder.open(str(tmp_path / "run"), problem.config)
+        sha = train_with(FaultyEngine(problem, faults), problem, folder, log=log).card.sha256
+        calm = run_local(problem.config, RunFolder.open(str(tmp_path / "calm"), problem.config), problem)
+        assert sha == calm.card.sha256
+        return sha, log.getvalue()
+
+    return run
+
+
+def test_faults_with_progress_in_between_never_use_up_the_budget(train):
+    log = train({4: [EngineFault("one")], 7: [EngineFault("two")], 10: [EngineFault("three")]}, max_failures=1)[1]
+    assert "fault 3: three; going back to the last snapshot" in log
+    assert "continuing at inner step 9 of 12, phi sha256 " in log
+
+
+def test_faults_without_progress_do(train):
+    with pytest.raises(EngineFault, match="second"):
+        train({4: [EngineFault("first"), EngineFault("second")]}, max_failures=1)
+
+
+def test_what_the_cluster_takes_away_does_not_count(train):
+    train({4: [EngineFault("preempted", counts=False) for _ in range(5)]}, max_failures=0)
+
+
+def test_the_same_death_twice_names_the_task(train):
+    deaths = [EngineFault("died", at=(4, "task-1")) for _ in range(2)]
+    with pytest.raises(EngineFault, match="task 'task-1' ended its process twice at inner step 4"):
+        train({4: deaths})
+
+
+def test_deaths_at_different_places_are_survived(train):
+    train({4: [EngineFault("died", at=(4, "task-1")), EngineFault("died", at=(3, "task-0"))]})
+
+
+def test_hooks_see_chunks_and_recoveries(tmp_path: Path):
+    problem, seen = bowls(), list[object]()
+    hooks = Hooks(
+        after_chunk=lambda run: seen.append(run.step),
+        before_recovery=lambda run: seen.append("before"),
+        after_recovery=lambda run, seconds: seen.append("after"),
+    )
+    engine = FaultyEngine(problem, {8: [EngineFault("gone")]})
+    folder = RunFolder.open(str(tmp_path / "run"), problem.config)
+    train_with(engine, problem, folder, hooks=hooks, log=io.StringIO())
+    assert seen[0] == 0
+    assert seen[-1] == 12
+    assert seen[seen.index("before") + 1 : seen.index("before") + 3] == ["after", 6]
