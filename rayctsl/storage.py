@@ -6,6 +6,7 @@ initializations all keep their files through this.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import posixpath
@@ -93,6 +94,11 @@ class Storage:
         """Names of what lies directly in a folder, sorted; empty when there is no such folder."""
         selector = fs.FileSelector(self._path(folder), allow_not_found=True)
         return sorted(posixpath.basename(info.path) for info in self._filesystem.get_file_info(selector))
+
+    def delete(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            self._filesystem.delete_file(self._path(name))
 
     def delete_folder(self, folder: str) -> None:
         self._filesystem.delete_dir(self._path(folder))

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from rayctsl.experiments.output import Output
+from rayctsl.learning.lease import Lease
 from rayctsl.progress import Progress
 
 Compute = Callable[[dict[str, Any]], Any]  # a cell's arguments -> its result; importable, both sides JSON
@@ -54,12 +56,15 @@ def run_cells(
     missing = [cell for cell in cells if (results[cell.name] is None if only is None else cell.name == only)]
     progress = Progress(len(cells), label, start=len(cells) - len(missing), unit="cell")
     run = _here if address == "none" or len(missing) < 2 else _on_ray
-    for cell, result, seconds in run(missing, compute, address, gpus):
-        record = {"command": command(cell), "arguments": cell.arguments, "seconds": seconds, "result": result}
-        out.write_json(f"cells/{cell.name}", record)
-        results[cell.name] = result
-        progress.say(f"{cell.name}: {seconds:.1f} s  ({record['command']})")
-        progress.advance(1)
+    # A single cell may be computed beside others; who computes them all is alone.
+    alone = Lease(out.storage.inside("lease"), f"the experiment in {out.storage}") if only is None else nullcontext()
+    with alone if missing else nullcontext():
+        for cell, result, seconds in run(missing, compute, address, gpus):
+            record = {"command": command(cell), "arguments": cell.arguments, "seconds": seconds, "result": result}
+            out.write_json(f"cells/{cell.name}", record)
+            results[cell.name] = result
+            progress.say(f"{cell.name}: {seconds:.1f} s  ({record['command']})")
+            progress.advance(1)
     progress.close()
     return {name: result for name, result in results.items() if result is not None}
 

@@ -102,8 +102,9 @@ class Run:
         self.phi_sha256 = ""  # of the snapshot that the run went on from
         self._newest = 0  # snapshot at the last fault
         self._last_death: tuple[int, str] | None = None
+        self.lease = folder.claim()
         self.metrics = Metrics(folder.storage, self.config.tensorboard)
-        self.writer = folder.snapshot_writer(self.config.keep_snapshots)
+        self.writer = folder.snapshot_writer(self.config.keep_snapshots, self.lease)
         self.progress = Progress(self.total, self.config.method.name, stream=log)
         self.counts = np.zeros(len(COUNTED), int)
         self.seconds_per_step: float | None = None
@@ -118,6 +119,7 @@ class Run:
         self.progress.close()
         self.engine.close()
         self.writer.stop()
+        self.lease.release()
 
     def chunks(self) -> Iterator[int]:
         """Begin if that was not done yet, then take the steps that are left; yields the step after each chunk."""
@@ -130,7 +132,7 @@ class Run:
 
     def begin(self) -> None:
         """Set the engine to the newest snapshot, or to a fresh start, which is saved as well."""
-        state = self.folder.restore()
+        state = self.folder.restore(self.lease)
         self.engine.start(state)
         self.step = state.step if state else 0
         self.phi_sha256 = _sha256(state.meta["phi"]) if state else "of the beginning"
@@ -155,6 +157,7 @@ class Run:
         self.progress.advance(target - self.step, _note(chunk))
         self.step = target
         if self.step % self.config.snapshot_every == 0 or self.step == self.total:
+            self.lease.check()
             self.writer.write(self.engine.capture(self.step))
             self.metrics.save()
 
@@ -203,6 +206,7 @@ class Run:
             raise Interrupted(stopped_by, str(self.folder.storage), self.config.model.own)
         phi = self.engine.name_phi(kept_phi(final.meta))
         self.writer.close()
+        self.lease.check()
         self.metrics.close()
         self.progress.say(self.engine.describe())
         storage = self.folder.storage.inside("initialization")

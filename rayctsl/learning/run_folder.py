@@ -11,8 +11,9 @@ from typing import Literal
 import yaml
 
 from rayctsl.config import Config, build_config, dump_config
+from rayctsl.learning.lease import Lease, LeaseLost, newest_epoch
 from rayctsl.learning.metrics import Metrics
-from rayctsl.learning.snapshot import RunState, latest_snapshot, write_snapshot
+from rayctsl.learning.snapshot import RunState, accepted_folders, latest_snapshot, write_snapshot
 from rayctsl.storage import Storage
 
 CONFIG = "config.yaml"
@@ -64,16 +65,27 @@ class RunFolder:
         """Whether a run was begun in this folder."""
         return Storage(base).exists(CONFIG)
 
-    def restore(self) -> RunState | None:
+    def claim(self) -> Lease:
+        """Become the one writer of this folder; what snapshots there are by now are taken over."""
+        checkpoints = self.storage.inside("checkpoints")
+        lease = Lease(checkpoints.inside("lease"), f"the run in {self.storage}").take()
+        try:
+            lease.begin_epoch(tuple(accepted_folders(checkpoints, newest_epoch(lease.storage))))
+        except BaseException:
+            lease.release()
+            raise
+        return lease
+
+    def restore(self, lease: Lease | None = None) -> RunState | None:
         """The newest whole snapshot, or None; damaged newer ones are named on the way."""
-        state, complaints = latest_snapshot(self.storage.inside("checkpoints"))
+        state, complaints = latest_snapshot(self.storage.inside("checkpoints"), lease.epoch if lease else None)
         for complaint in complaints:
             used = f"using the one at step {state.step}" if state else "starting from the beginning"
             print(f"warning: {complaint}; {used}", flush=True)
         return state
 
-    def snapshot_writer(self, keep: int) -> SnapshotWriter:
-        return SnapshotWriter(self.storage.inside("checkpoints"), keep)
+    def snapshot_writer(self, keep: int, lease: Lease | None = None) -> SnapshotWriter:
+        return SnapshotWriter(self.storage.inside("checkpoints"), keep, lease)
 
     def plot(self, metrics: Metrics) -> None:
         """Task-average loss against cumulative inner steps, as plots/loss.png."""
@@ -89,8 +101,8 @@ class RunFolder:
 class SnapshotWriter:
     """Writes snapshots in a thread of its own, in order; what goes wrong there is raised by the next call."""
 
-    def __init__(self, storage: Storage, keep: int):
-        self.storage, self.keep = storage, keep
+    def __init__(self, storage: Storage, keep: int, lease: Lease | None = None):
+        self.storage, self.keep, self.lease = storage, keep, lease
         self.newest = 0  # inner step of the last one that was written whole
         self._queue: queue.Queue[Future[RunState] | None] = queue.Queue(maxsize=2)
         self._error: BaseException | None = None
@@ -122,7 +134,7 @@ class SnapshotWriter:
         while (captured := self._queue.get()) is not None:
             try:
                 if self._error is None and captured.exception() is None:
-                    write_snapshot(self.storage, captured.result(), self.keep)
+                    write_snapshot(self.storage, captured.result(), self.keep, self.lease)
                     self.newest = captured.result().step
             except BaseException as error:
                 self._error = error
@@ -130,5 +142,7 @@ class SnapshotWriter:
                 self._queue.task_done()
 
     def _raise(self) -> None:
+        if isinstance(self._error, LeaseLost):
+            raise self._error
         if self._error is not None:
             raise RuntimeError(f"a snapshot could not be written: {self._error}") from self._error

@@ -16,6 +16,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from rayctsl.contract import Contract, JsonObject, read_contract
+from rayctsl.learning.lease import Epoch, Lease
 from rayctsl.storage import Storage
 
 MANIFEST = "manifest.json"
@@ -53,19 +54,40 @@ class RunState:
     facts: JsonObject = field(default_factory=dict)
 
 
-def write_snapshot(storage: Storage, state: RunState, keep: int = 3) -> str:
+def write_snapshot(storage: Storage, state: RunState, keep: int = 3, lease: Lease | None = None) -> str:
     """Write one snapshot and delete all but the newest `keep`; returns its folder's name."""
-    folder = f"step-{state.step:09d}"
+    folder = _folder_name(state.step, lease.epoch.number if lease else 1)
     checksums = {}
     for name, tensors in {"meta": state.meta, **{f"task-{n}": t for n, t in state.tasks.items()}}.items():
         data = save({key: value.contiguous() for key, value in tensors.items()})
         storage.write(f"{folder}/{name}.safetensors", data)
         checksums[name] = hashlib.sha256(data).hexdigest()
     manifest = SnapshotManifest(step=state.step, sha256=checksums, facts=state.facts)
+    if lease is not None:
+        lease.check()
     storage.write(f"{folder}/{MANIFEST}", manifest.to_bytes())
-    for old in snapshot_folders(storage)[:-keep]:
+    counting = accepted_folders(storage, lease.epoch if lease else None)
+    for old in set(snapshot_folders(storage)) - set(counting[-keep:]):
         storage.delete_folder(old)
     return folder
+
+
+def _folder_name(step: int, epoch: int) -> str:
+    """Example: step-000001500 in the first epoch, step-000001500-000002 in the second"""
+    return f"step-{step:09d}" + (f"-{epoch:06d}" if epoch > 1 else "")
+
+
+def step_of(folder: str) -> int:
+    """The inner step of a snapshot's folder."""
+    return int(folder.split("-")[1])
+
+
+def accepted_folders(storage: Storage, epoch: Epoch | None) -> list[str]:
+    """Snapshot folders that count, oldest first: of the epoch, and what it has taken over; without one, all."""
+    folders = snapshot_folders(storage)
+    if epoch is None:
+        return folders
+    return [f for f in folders if f in epoch.inherited or f == _folder_name(step_of(f), epoch.number)]
 
 
 def snapshot_folders(storage: Storage) -> list[str]:
@@ -92,10 +114,10 @@ def read_snapshot(storage: Storage, folder: str) -> RunState:
     return RunState(manifest.step, meta, tasks, manifest.facts)
 
 
-def latest_snapshot(storage: Storage) -> tuple[RunState | None, list[str]]:
-    """The newest snapshot that is whole, and a sentence for every newer one that is not."""
+def latest_snapshot(storage: Storage, epoch: Epoch | None = None) -> tuple[RunState | None, list[str]]:
+    """The newest snapshot that is whole and counts, and a sentence for every newer one that is not whole."""
     complaints: list[str] = []
-    for folder in reversed(snapshot_folders(storage)):
+    for folder in reversed(accepted_folders(storage, epoch)):
         try:
             return read_snapshot(storage, folder), complaints
         except ValueError as error:

@@ -20,6 +20,7 @@ from ray.tune.schedulers import ASHAScheduler
 from ray.util.placement_group import placement_group, remove_placement_group
 
 from rayctsl.cluster.resources import sum_bundles
+from rayctsl.learning.lease import Lease
 from rayctsl.storage import Storage
 from rayctsl.sweeps.config import FILE, Sweep, draw_trials, dump_sweep, trial_config, trial_id
 from rayctsl.sweeps.trial import METRIC, TIME, TrialRecord, read_record, read_records, run_trial, trial_bundles
@@ -45,7 +46,8 @@ def run_sweep(sweep: Sweep, run: Storage) -> dict[str, TrialRecord]:
         say(f"{left} trials to run" + (f", {len(records)} begun earlier" if records else ""))
         if run.local and sum(node["Alive"] for node in ray.nodes()) > 1:
             say(f"note: this cluster has several nodes; {run} must be on a disk that all of them share")
-        build_tuner(sweep, run, waiting, left, records.values()).fit()
+        with Lease(run.inside("lease"), f"the sweep in {run}"):
+            build_tuner(sweep, run, waiting, left, records.values()).fit()
         records = read_records(run)
         if sum(record.done or record.status == "lost" for record in records.values()) < _expected(sweep):
             say(f"stopped; continue with: python -m rayctsl.tune --resume {run}")

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from rayctsl.cluster.engine import RayEngine, run_on_ray
+from rayctsl.cluster.engine import RayEngine
 from rayctsl.cluster.packing import Packing
 from rayctsl.config import METHOD_CONFIGS
 from rayctsl.learning.engine import LocalEngine
-from rayctsl.learning.run import run_local
 
 TRAINING = [name for name, kind in METHOD_CONFIGS.items() if kind.trains]
 

@@ -18,7 +18,7 @@ from rayctsl.config import load_config
 from rayctsl.data.store import SplitInfo, write_split
 from rayctsl.learning.run import run_local
 from rayctsl.learning.run_folder import RunFolder
-from rayctsl.learning.snapshot import snapshot_folders
+from rayctsl.learning.snapshot import snapshot_folders, step_of
 from rayctsl.registry import open_initialization
 from rayctsl.storage import Storage
 
@@ -97,7 +97,7 @@ def start(arguments: list[str]) -> subprocess.Popen[str]:
 
 def wait_for_snapshot(run_dir: Path, step: int, process: subprocess.Popen[str]) -> None:
     checkpoints = Storage(str(run_dir / "checkpoints"))
-    while not any(int(name.removeprefix("step-")) >= step for name in snapshot_folders(checkpoints)):
+    while not any(step_of(name) >= step for name in snapshot_folders(checkpoints)):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
 
@@ -117,7 +117,7 @@ def test_stopped_and_killed_runs_resume_to_the_same_bits(ray_cluster, small_task
     assert f"--resume {run_dir}" in said
     assert "Traceback" not in said
 
-    reached = int(snapshot_folders(Storage(str(run_dir / "checkpoints")))[-1].removeprefix("step-"))
+    reached = step_of(snapshot_folders(Storage(str(run_dir / "checkpoints")))[-1])
     process = start(["--resume", str(run_dir), *on_ray])
     wait_for_snapshot(run_dir, reached + 15, process)
     process.kill()

@@ -1,0 +1,131 @@
+"""One writer per folder, on disk and on S3: among many that try, exactly one; and a former one leaves no trace."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from rayctsl.learning.lease import Claim, InUse, Lease, LeaseLost, newest_epoch
+from rayctsl.learning.snapshot import RunState, accepted_folders, latest_snapshot, snapshot_folders, write_snapshot
+from rayctsl.storage import Storage
+
+QUICK = {"refresh": 0.05, "limit": 30.0}  # quick to see that another lives; slow to believe it dead
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(port=0)
+    server.start()
+    _, port = server.get_host_and_port()
+    os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_EC2_METADATA_DISABLED="true")
+    options = f"endpoint_override=127.0.0.1:{port}&scheme=http&region=us-east-1&allow_bucket_creation=true"
+    yield f"s3://leases/{{}}?{options}"
+    server.stop()
+
+
+@pytest.fixture(params=["local", "s3"])
+def new_storage(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Storage]:
+    if request.param == "local":
+        return lambda name: Storage(tmp_path / name)
+    address = request.getfixturevalue("bucket")
+    return lambda name: Storage(address.format(name))
+
+
+def test_a_second_writer_is_refused_until_the_first_is_done(new_storage):
+    first, second = (Lease(new_storage("run"), "the run", **QUICK) for _ in range(2))
+    with first:
+        with pytest.raises(InUse, match=rf"the run is being written by process {os.getpid()} on .*; wait"):
+            second.take()
+        first.check()
+        assert first.epoch.number == 1
+    with second:
+        assert second.epoch.number == 2
+
+
+def test_of_many_that_try_at_once_exactly_one_writes(new_storage):
+    chance = random.Random(0)
+    for attempt in range(3):
+        storage, holders = new_storage(f"crowd-{attempt}"), list[int]()
+        delays = [chance.uniform(0, 0.05) for _ in range(3)]
+        done = threading.Barrier(3, timeout=60)
+
+        def drive(number: int) -> bool:
+            lease = Lease(storage, "the run", **QUICK)  # noqa: B023
+            time.sleep(delays[number])  # noqa: B023
+            try:
+                lease.take().begin_epoch()
+            except InUse:
+                done.wait()  # noqa: B023
+                return False
+            holders.append(number)  # noqa: B023
+            done.wait()  # noqa: B023
+            lease.release()
+            return True
+
+        with ThreadPoolExecutor(3) as pool:
+            assert sorted(pool.map(drive, range(3))) == [False, False, True]
+        assert len(holders) == 1
+        assert not [name for name in storage.names() if name.startswith("claim-")]
+
+
+def test_a_dead_process_of_this_host_is_succeeded_at_once(tmp_path):
+    gone = Lease(Storage(tmp_path), "the run", refresh=60, limit=60)
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    gone._claim = gone._claim.changed(process=child, ticket=4)
+    gone._put(ticket=4)
+    started = time.monotonic()
+    with Lease(Storage(tmp_path), "the run") as lease:
+        assert lease.epoch.number == 5
+    assert time.monotonic() - started < 5
+
+
+def test_a_silent_process_elsewhere_is_succeeded_after_a_while(tmp_path):
+    silent = Claim(owner="other", where="elsewhere", process=1, ticket=7, beats=3)
+    Storage(tmp_path).write("claim-other.json", silent.to_bytes())
+    started = time.monotonic()
+    with Lease(Storage(tmp_path), "the run", refresh=0.05, limit=0.5) as lease:
+        assert time.monotonic() - started >= 0.5
+        assert lease.epoch.number == 8
+
+
+def state(step: int) -> RunState:
+    return RunState(step, {"phi": torch.arange(3.0) + step}, {"a": {"theta": torch.zeros(3)}})
+
+
+def test_what_a_former_holder_writes_never_counts(tmp_path):
+    snapshots = Storage(tmp_path)
+
+    def take() -> Lease:
+        lease = Lease(snapshots.inside("lease"), "the run", refresh=60, limit=1.0).take()
+        lease.begin_epoch(tuple(accepted_folders(snapshots, newest_epoch(lease.storage))))
+        return lease
+
+    frozen = take()
+    write_snapshot(snapshots, state(10), lease=frozen)
+    frozen.storage.delete(f"claim-{frozen._owner}.json")  # as after a long silence
+    holder = take()
+    assert holder.epoch.inherited == ("step-000000010",)
+    frozen._confirmed = time.monotonic()  # it has not noticed yet, and gets as far as the manifest
+    write_snapshot(snapshots, state(20), lease=frozen)
+    write_snapshot(snapshots, state(15), lease=holder)
+    assert latest_snapshot(snapshots, holder.epoch)[0].step == 15  # type: ignore[union-attr]
+    assert snapshot_folders(snapshots) == ["step-000000010", "step-000000015-000002"]
+    frozen._confirmed = 0.0
+    with pytest.raises(LeaseLost, match="another process has taken over the run"):
+        write_snapshot(snapshots, state(30), lease=frozen)
+    assert latest_snapshot(snapshots, holder.epoch)[0].step == 15  # type: ignore[union-attr]
+    for lease in (frozen, holder):
+        lease.release()
