@@ -1,14 +1,12 @@
-"""Train while learners, the meta-learner and whole nodes are killed, then compare phi with an undisturbed run.
+"""Train while processes and nodes are disturbed in every way, then compare phi with an undisturbed run.
 
-The cluster is `ray.cluster_utils.Cluster`: several raylets on this machine, so that a node can really be lost.
+The cluster is several raylets on this machine, so that a node can really be lost.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import random
-import signal
 import statistics
 import tempfile
 import threading
@@ -17,6 +15,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from rayctsl.bench.fault_kinds import KINDS
+from rayctsl.cluster.engine import RayEngine
+from rayctsl.cluster.testbed import Testbed, several_nodes
+from rayctsl.config import build_config
+from rayctsl.learning.problem import Problem
+from rayctsl.learning.run import Hooks, Run, run_local, train_with
+from rayctsl.learning.run_folder import RunFolder
 
 
 class NoisyTask:
@@ -44,140 +50,125 @@ class NoisyTask:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Kills survived, how long each recovery took, and whether phi is the same to the last bit."""
-    for name, value in (
-        ("RAY_AUTH_MODE", "disabled"),
-        ("RAY_IGNORE_UNHANDLED_ERRORS", "1"),
-        ("RAY_worker_niceness", "0"),
-    ):
-        os.environ.setdefault(name, value)
-    import ray
-    from ray.cluster_utils import Cluster
-
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    nodes = [cluster.add_node(num_cpus=1) for _ in range(arguments.nodes - 1)]
-    ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
+    """Faults survived by kind, how long each recovery took, and whether phi is the same to the last bit."""
     chance = random.Random(arguments.seed)
-    plan = [chance.choice(["learner", "learner", "meta-learner", "node"]) for _ in range(arguments.kills)]
-    with tempfile.TemporaryDirectory() as folder:
-        killer = Killer(plan, cluster, nodes, num_cpus=1, seed=arguments.seed)
+    kinds = arguments.kinds.split(",") if arguments.kinds else [*KINDS, "node"]
+    plan = [kinds[number % len(kinds)] for number in range(arguments.kills)]
+    chance.shuffle(plan)
+    with several_nodes(arguments.nodes) as testbed, tempfile.TemporaryDirectory() as folder:
+        killer = Killer(plan, testbed, seed=arguments.seed, replace=arguments.replace)
         result = compare(killer, arguments.nodes, arguments.steps, arguments.transport, folder)
-    ray.shutdown()
-    cluster.shutdown()
-    return result
+    return {**result, "seed": arguments.seed, "nodes": arguments.nodes, "nodes_replaced": arguments.replace}
 
 
 def compare(killer: Killer, num_learners: int, steps: int, transport: str, folder: str) -> dict[str, Any]:
-    """The same training twice on the cluster that is connected: in peace, then under the killer."""
-    calm = _train(_problem(num_learners, steps, transport, killer.num_cpus, 0.0), f"{folder}/calm", None)
-    wild = _train(_problem(num_learners, steps, transport, killer.num_cpus, 0.02), f"{folder}/wild", killer)
-    recoveries = wild["recoveries"]
+    """The same training twice: in one process and in peace, then on the cluster that is connected, under the killer."""
+    cpus = killer.testbed.cpus_per_node
+    problem = _problem(num_learners, steps, transport, cpus, 0.0)
+    calm = run_local(problem.config, RunFolder.open(f"{folder}/calm", problem.config), problem)
+    problem = _problem(num_learners, steps, transport, cpus, 0.02)
+    hooks = Hooks(killer.watch, killer.before_recovery, killer.note_recovery)
+    wild = train_with(RayEngine(problem), problem, RunFolder.open(f"{folder}/wild", problem.config), hooks=hooks)
+    by_kind: dict[str, list[float]] = {}
+    for kind, seconds in killer.recoveries:
+        by_kind.setdefault(kind, []).append(seconds)
     return {
         "kills": killer.kills,
         "kills_survived": sum(killer.kills.values()),
-        "recoveries": len(recoveries),
+        "kills_left": len(killer.plan),
+        "recoveries": len(killer.recoveries),
         "recovery_seconds": {
-            kind: {"median": round(statistics.median(seconds), 1), "max": round(max(seconds), 1)}
-            for kind in killer.kills
-            if (seconds := [spent for victim, spent in recoveries if victim == kind])
+            kind: {"median": round(statistics.median(each), 1), "worst": round(max(each), 1), "count": len(each)}
+            for kind, each in sorted(by_kind.items())
         },
-        "phi_identical": calm["sha256"] == wild["sha256"],
+        "phi_identical": calm.card.sha256 == wild.card.sha256,
+        "sha256": wild.card.sha256,
         "transport": transport,
     }
 
 
-def _problem(num_learners: int, steps: int, transport: str, cpus: int, slow_seconds: float) -> Any:
-    from rayctsl.config import build_config
-    from rayctsl.learning.problem import Problem
-
+def _problem(num_learners: int, steps: int, transport: str, cpus: float, slow_seconds: float) -> Problem:
     tasks = {f"task-{n}": NoisyTask(f"task-{n}", slow_seconds) for n in range(num_learners + 1)}
-    topology = {"workers": num_learners, "cpus_per_learner": cpus, "transport": transport, "max_failures": 1000}
+    topology = {"workers": num_learners, "cpus_per_learner": cpus, "transport": transport}
     raw = {"inner_steps": max(1, steps // 3), "trajectories": 3, "snapshot_every": 20, "data": {"tasks": list(tasks)}}
     return Problem.of(
         build_config({**raw, "topology": topology, "method": {"name": "shifting", "beta": 0.1}}), tasks=tasks
     )
 
 
-def _train(problem: Any, base: str, killer: Killer | None) -> dict[str, Any]:
-    from rayctsl.cluster.engine import RayEngine
-    from rayctsl.learning.run import Hooks, train_with
-    from rayctsl.learning.run_folder import RunFolder
-
-    engine = RayEngine(problem)
-    hooks = Hooks(killer.watch, killer.replace_lost_nodes, killer.note_recovery) if killer else Hooks()
-    card = train_with(engine, problem, RunFolder.open(base, problem.config), hooks=hooks).card
-    return {"sha256": card.sha256, "recoveries": killer.recoveries if killer else []}
-
-
 class Killer(threading.Thread):
-    """Deals the kills of a plan at random moments while a run is advancing."""
+    """Deals the faults of a plan at random moments while a run is advancing."""
 
-    def __init__(self, plan: list[str], cluster: Any, nodes: list[Any], num_cpus: int, seed: int = 0):
+    def __init__(self, plan: list[str], testbed: Testbed, seed: int = 0, replace: bool = True):
         """
         Args:
-            nodes: the nodes that may be lost (never the head); each has `num_cpus` CPUs, room for one learner.
+            testbed: each of its nodes has room for one learner.
+            replace: whether lost nodes come back.
         """
         super().__init__(daemon=True)
-        self.plan, self.cluster, self.nodes, self.num_cpus = list(plan), cluster, nodes, num_cpus
+        self.plan, self.testbed, self.replace = list(plan), testbed, replace
         self.random = random.Random(seed)
-        self.kills = {"learner": 0, "meta-learner": 0, "node": 0}
-        self.engine: Any = None
-        self.target: Any = None
-        self.latest = ""
-        self.recoveries: list[tuple[str, float]] = []  # the latest victim, and the seconds until the run went on
-        self.recovered = threading.Event()  # from the latest kill
+        self.kills: dict[str, int] = {}
+        self.target: Run | None = None
+        self.latest, self.dealt = "", 0.0
+        self.recoveries: list[tuple[str, float]] = []  # the latest fault, and the seconds from it until the run went on
+        self.recovered = threading.Event()  # from the latest fault
         self.recovered.set()
         self._lost = 0
 
-    def watch(self, run: Any) -> None:
+    def watch(self, run: Run) -> None:
         """Begin, now that the run has begun."""
         if self.target is None:
-            self.engine, self.target = run.engine, run
+            self.target = run
             self.start()
 
-    def note_recovery(self, run: Any, seconds: float) -> None:
-        self.recoveries.append((self.latest, seconds))
+    def before_recovery(self, run: Run) -> None:
+        """Fill up the cluster again, if that is wanted; Ray lets only the main thread add nodes."""
+        while self._lost and self.replace:
+            self.testbed.add_node()
+            self._lost -= 1
+
+    def note_recovery(self, run: Run, seconds: float) -> None:
+        """Of a fault that was dealt, from that moment; of one that came by itself, its recovery alone."""
+        dealt = not self.recovered.is_set()
+        spent = time.monotonic() - self.dealt if dealt else seconds
+        self.recoveries.append((self.latest if dealt else "by itself", spent))
         self.recovered.set()
 
     def run(self) -> None:
+        assert self.target is not None
         while self.plan and self.target.step < self.target.total:
-            self._wait_for_progress()
+            self._wait_for_progress(self.target)
+            if self.target.step >= self.target.total:
+                return
+            kind = self.plan.pop(0)
+            self.latest, self.dealt = kind, time.monotonic()
             self.recovered.clear()
-            if self._kill(self.plan[0]):
-                self.latest = self.plan.pop(0)
-                self.kills[self.latest] += 1
+            if self._harm(kind):
+                self.kills[kind] = self.kills.get(kind, 0) + 1
             else:
                 self.recovered.set()
+                self.plan += [kind] if kind != "node" else []  # no node is left to lose
 
-    def replace_lost_nodes(self, run: Any) -> None:
-        """Fill up the cluster again; Ray lets only the main thread add nodes."""
-        while self._lost:
-            self.nodes.append(self.cluster.add_node(num_cpus=self.num_cpus))
-            self._lost -= 1
-
-    def _wait_for_progress(self) -> None:
+    def _wait_for_progress(self, run: Run) -> None:
         """Until the run has recovered and made a step since then, then a random moment."""
-        while not self.recovered.wait(0.05) and self.target.step < self.target.total:
+        while not self.recovered.wait(0.05) and run.step < run.total:
             pass
-        step = self.target.step
-        while step == self.target.step < self.target.total:
+        step = run.step
+        while step == run.step < run.total:
             time.sleep(0.05)
         time.sleep(self.random.uniform(0.0, 1.5))
 
-    def _kill(self, kind: str) -> bool:
-        import ray
-        from ray.exceptions import RayError
-
-        if kind == "node":
-            if self._lost:
-                return False
-            self._lost += 1
-            self.cluster.remove_node(self.nodes.pop(self.random.randrange(len(self.nodes))), allow_graceful=False)
-            return True
-        try:
-            actor = self.engine.meta if kind == "meta-learner" else self.random.choice(self.engine.learners)
-            place = ray.get(actor.place.options(concurrency_group="control").remote(), timeout=5)
-            os.kill(place.pid, signal.SIGKILL)
-        except (RayError, AttributeError, ProcessLookupError, IndexError):
-            return False  # it was just being replaced
+    def _harm(self, kind: str) -> bool:
+        assert self.target is not None
+        if kind != "node":
+            return KINDS[kind](self.target, self.random)
+        if not self.testbed.nodes:
+            return False
+        number = self.random.randrange(len(self.testbed.nodes))
+        hosts = {place.node for place in self.target.engine.team.places}  # type: ignore[attr-defined]
+        if str(self.testbed.nodes[number].node_id) not in hosts:
+            self.recovered.set()  # nobody will miss it
+        self.testbed.lose_node(number)
+        self._lost += 1
         return True

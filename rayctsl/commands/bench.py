@@ -35,8 +35,10 @@ def parser() -> argparse.ArgumentParser:
     data.add_argument("--size", type=int, default=32, help="image size in pixels")
     data.add_argument("--rounds", type=int, default=5)
 
-    chaos = commands.add_parser("chaos", help="train while processes and nodes are killed; compare phi")
-    chaos.add_argument("--kills", type=int, default=20, help="how many kills in all")
+    chaos = commands.add_parser("chaos", help="train while processes and nodes are disturbed; compare phi")
+    chaos.add_argument("--kills", type=int, default=20, help="how many faults in all")
+    chaos.add_argument("--kinds", metavar="A,B", help="some kinds of fault; all when absent")
+    chaos.add_argument("--no-replace", dest="replace", action="store_false", help="lost nodes never come back")
     chaos.add_argument("--nodes", type=int, default=3, help="nodes of the test cluster")
     chaos.add_argument("--steps", type=int, default=600, help="inner steps of the run")
     chaos.add_argument("--seed", type=int, default=0, help="chooses victims and moments")

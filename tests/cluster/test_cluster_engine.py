@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from rayctsl.cluster.engine import RayEngine
+from rayctsl.cluster.engine import RayEngine, run_on_ray
 from rayctsl.cluster.packing import Packing
 from rayctsl.config import METHOD_CONFIGS
 from rayctsl.learning.engine import LocalEngine
+from rayctsl.learning.run import run_local
 
 TRAINING = [name for name, kind in METHOD_CONFIGS.items() if kind.trains]
 
@@ -96,6 +97,14 @@ def test_a_snapshot_goes_on_with_any_number_of_learners(kept_actors, tiny_proble
     phi = engine.capture(10).result().meta["phi"]
     engine.close()
     assert torch.equal(phi, phi_of(LocalEngine(two), 10))
+
+
+def test_whole_run_leaves_the_same_initialization_as_run_local(ray_cluster, tiny_problem, new_folder):
+    problem = tiny_problem(2, topology={"workers": 2})
+    here = run_local(problem.config, new_folder(problem), problem)
+    there = run_on_ray(problem.config, new_folder(problem), problem)
+    assert here.card.sha256 == there.card.sha256
+    assert there.card.spent == {"inner": 20, "held_out": 0, "hessian": 0}
 
 
 def test_a_resumed_run_keeps_the_packing_of_its_snapshot(kept_actors, tiny_problem):
