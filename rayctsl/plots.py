@@ -51,22 +51,24 @@ def label(method: str) -> str:
     return (NAMES.get(base, base) + (f", {variant}" if plus else "")).replace("_", " ")
 
 
-def plot_losses(rows: Sequence[Mapping[str, Any]], config: Config, target: IO[bytes] | str) -> None:
+def plot_losses(
+    rows: Sequence[Mapping[str, Any]], curves: Mapping[str, Sequence[float]], config: Config, target: IO[bytes] | str
+) -> None:
     """Every task's loss (thin) and their mean (thick) against cumulative inner steps, averaged in up to 150 bins."""
-    names = [name for name in rows[0] if name.startswith("loss/")]
     steps = np.array([row["inner_steps_total"] for row in rows], float)
     bins = np.array_split(np.arange(len(rows)), min(len(rows), 150))
 
-    def binned(key: str) -> np.ndarray:
-        values = np.array([row[key] for row in rows], float)
+    def binned(losses: Sequence[float]) -> np.ndarray:
+        values = np.array(losses, float)
         return np.array([values[chosen].mean() for chosen in bins])
 
     at = np.array([steps[chosen].mean() for chosen in bins])
     figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
-    colours = matplotlib.colormaps["viridis"](np.linspace(0.05, 0.85, len(names)))
-    for name, colour in zip(names, colours, strict=True):
-        axes.plot(at, binned(name), color=colour, linewidth=1, alpha=0.7, label=name.removeprefix("loss/"))
-    axes.plot(at, binned("loss"), color=ACCENT, linewidth=2.4, label="task average")
+    colours = matplotlib.colormaps["viridis"](np.linspace(0.05, 0.85, len(curves)))
+    for (name, losses), colour in zip(curves.items(), colours, strict=True):
+        axes.plot(at, binned(losses), color=colour, linewidth=1, alpha=0.7, label=name)
+    mean = [row["loss"] for row in rows]
+    axes.plot(at, binned(mean), color=ACCENT, linewidth=2.4, label="task average")
     method = config.method
     axes.set_title(f"{method.name}, beta {method.beta:g}, K {config.inner_steps}, M {config.trajectories}", color=INK)
     axes.set_xlabel("cumulative inner steps, all tasks")

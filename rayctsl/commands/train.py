@@ -21,7 +21,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--run-dir", metavar="DIR", help="a new folder (or URI) for the run; default runs/<method>-<time>"
     )
-    parser.add_argument("--resume", metavar="DIR", help="continue the run in DIR from its newest snapshot")
+    parser.add_argument(
+        "--resume", metavar="DIR", help="continue the run in DIR from its newest snapshot, on --workers W if need be"
+    )
     parser.add_argument(
         "--resume-if-exists", action="store_true", help="continue the run in --run-dir if it was begun, else begin it"
     )
@@ -37,12 +39,12 @@ def train(arguments: argparse.Namespace) -> None:
     from rayctsl.learning.run_folder import RunFolder
 
     overrides = overrides_of(arguments)
-    if arguments.resume and (arguments.config or overrides or arguments.run_dir):
-        raise ValueError("--resume continues a run with its own config: give no other options but --address")
+    if arguments.resume and (arguments.config or arguments.run_dir):
+        raise ValueError("--resume continues a run with its own config and folder: leave out --config and --run-dir")
     if arguments.resume_if_exists and not arguments.run_dir:
         raise ValueError("--resume-if-exists needs --run-dir")
     if arguments.resume:
-        folder = RunFolder.open(arguments.resume, resume="must")
+        folder = RunFolder.open(arguments.resume, resume="must", changes=overrides)
         check_tasks(folder.config)
     else:
         config = load_config(arguments.config, overrides)

@@ -245,8 +245,7 @@ def _record(metrics: Metrics, chunk: Chunk, first: int, problem: Problem) -> Non
             "steps_per_second": len(chunk.losses) / max(chunk.seconds, 1e-9),
             **{name: float(value) for name, value in chunk.facts.items()},
         }
-        row.update({f"loss/{name}": float(loss) for name, loss in zip(problem.task_names, losses, strict=True)})
-        metrics.add(row)
+        metrics.add(row, {name: float(loss) for name, loss in zip(problem.task_names, losses, strict=True)})
 
 
 def _note(chunk: Chunk) -> str:

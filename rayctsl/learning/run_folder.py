@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import queue
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 
-from rayctsl.config import Config, build_config, dump_config
+from rayctsl.config import Config, apply_overrides, build_config, dump_config
 from rayctsl.learning.lease import Lease, LeaseLost, newest_epoch
 from rayctsl.learning.metrics import Metrics
 from rayctsl.learning.snapshot import RunState, accepted_folders, latest_snapshot, write_snapshot
@@ -44,15 +45,26 @@ class RunFolder:
         self.storage, self.config = storage, config
 
     @classmethod
-    def open(cls, base: str, config: Config | None = None, resume: Resume = "never") -> RunFolder:
+    def open(
+        cls,
+        base: str,
+        config: Config | None = None,
+        resume: Resume = "never",
+        changes: Mapping[str, Any] | None = None,
+    ) -> RunFolder:
         """The folder of a run: new, with the resolved config written into it, or begun, with its own config.
 
         Args:
             config: of a new run; a run that was begun keeps the one it has.
+            changes: of a run that was begun, by dotted key; only its topology may change.
         """
         storage, begun = claim_folder(base, CONFIG, resume)
         if begun:
-            return cls(storage, build_config(yaml.safe_load(storage.read(CONFIG))))
+            raw = yaml.safe_load(storage.read(CONFIG))
+            kept, changed = build_config(raw), build_config(apply_overrides(raw, changes or {}))
+            if changed.model_copy(update={"topology": kept.topology}) != kept:
+                raise ValueError("--resume continues a run with its own config; only its topology may change")
+            return cls(storage, changed)
         assert config is not None, "a new run needs a config"
         try:
             storage.write(CONFIG, dump_config(config).encode())
@@ -94,7 +106,7 @@ class RunFolder:
         from rayctsl.plots import plot_losses
 
         sink = io.BytesIO()
-        plot_losses(metrics.rows, self.config, sink)
+        plot_losses(metrics.rows, metrics.curves, self.config, sink)
         self.storage.write("plots/loss.png", sink.getvalue())
 
 

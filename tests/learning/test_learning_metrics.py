@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from rayctsl.learning.metrics import Metrics, read_metrics
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rayctsl.learning.metrics import Metrics, read_metrics, read_task_losses
 from rayctsl.storage import Storage
 
 
@@ -28,3 +32,38 @@ def test_a_run_without_rows_leaves_no_file(tmp_path):
     metrics.restore(3)
     metrics.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_task_losses_are_in_long_form_and_appended(tmp_path):
+    storage = Storage(tmp_path)
+    metrics = Metrics(storage)
+    for step in (10, 20, 30):
+        metrics.add({"step": step, "loss": 1.5}, {"a": 1.0, "b": 2.0})
+        metrics.save()
+    assert storage.names("metrics.parquet") == [
+        "part-000000010.parquet",
+        "part-000000020.parquet",
+        "part-000000030.parquet",
+    ]
+    whole = pq.read_table(tmp_path / "metrics.parquet").to_pylist()  # as any reader would
+    assert {"step": 20, "loss": 2.0, "task": "b"} in whole
+    assert len(whole) == 9
+    resumed = Metrics(storage)
+    resumed.restore(20)
+    resumed.add({"step": 30, "loss": 0.5}, {"a": 0.0, "b": 1.0})
+    resumed.save()
+    assert read_metrics(storage)["loss"].to_pylist() == [1.5, 1.5, 0.5]
+    losses = read_task_losses(storage)
+    assert losses.filter(pc.equal(losses["task"], "a"))["loss"].to_pylist() == [1.0, 1.0, 0.0]
+    assert resumed.curves == {"a": [1.0, 1.0, 0.0], "b": [2.0, 2.0, 1.0]}
+
+
+def test_the_one_wide_file_of_earlier_versions_is_taken_up(tmp_path):
+    old = pa.table({"step": [1, 2, 3], "loss": [1.5, 1.5, 1.5], "loss/a": [1.0, 1.0, 1.0], "loss/b": [2.0, 2.0, 2.0]})
+    pq.write_table(old, tmp_path / "metrics.parquet")
+    metrics = Metrics(Storage(tmp_path))
+    metrics.restore(2)
+    metrics.add({"step": 3, "loss": 1.0}, {"a": 0.5, "b": 1.5})
+    metrics.close()
+    assert read_metrics(Storage(tmp_path)).to_pydict() == {"step": [1, 2, 3], "loss": [1.5, 1.5, 1.0]}
+    assert read_task_losses(Storage(tmp_path))["loss"].to_pylist() == [1.0, 2.0, 1.0, 2.0, 0.5, 1.5]

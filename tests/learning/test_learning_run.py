@@ -115,3 +115,13 @@ def test_hooks_see_chunks_and_recoveries(tmp_path: Path):
     assert seen[0] == 0
     assert seen[-1] == 12
     assert seen[seen.index("before") + 1 : seen.index("before") + 3] == ["after", 6]
+
+
+def test_a_resumed_run_may_have_another_topology_but_no_other_science(tmp_path: Path):
+    base = str(tmp_path / "run")
+    RunFolder.open(base, bowls(topology={"workers": 2}).config)
+    changed = RunFolder.open(base, resume="must", changes={"topology.workers": 1, "timeout_seconds": 7}).config
+    assert (changed.topology.workers, changed.topology.timeout_seconds) == (1, 7)
+    assert RunFolder.open(base, resume="must").config.topology.workers == 2
+    with pytest.raises(ValueError, match="only its topology may change"):
+        RunFolder.open(base, resume="must", changes={"method.beta": 3})
