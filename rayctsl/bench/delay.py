@@ -19,6 +19,7 @@ from rayctsl.bench.rounds import median_and_spread
 from rayctsl.bench.workload import WORKLOADS, Workload
 from rayctsl.cluster.actors import Worker
 from rayctsl.cluster.exchange.connection import Exchange
+from rayctsl.cluster.testbed import answers, call_inside
 
 SLOW_SHARE = 0.5  # of the time of a step
 
@@ -50,10 +51,8 @@ def slow_down(worker: Worker, seconds: float) -> None:
 
 def slow_engine(engine: Any, seconds: float) -> None:
     """All processes of a run."""
-    import ray
-
     slow = functools.partial(slow_down, seconds=seconds)
-    ray.get([actor.__ray_call__.remote(slow) for actor in [*engine.learners, engine.meta]])
+    answers([call_inside(actor, slow) for actor in [*engine.learners, engine.meta]])
 
 
 def hidden_share(rounds: int, workload: Workload = WORKLOADS["demo"], steps: int = 15) -> dict[str, Any]:

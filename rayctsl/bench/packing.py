@@ -51,10 +51,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def costs_on(engine: Any, names: tuple[str, ...]) -> dict[str, float]:
     """Seconds per inner step of each task, spread over all learners as the engine does before it packs."""
-    import ray
+    from rayctsl.cluster.testbed import answers
 
     shares = [names[number :: len(engine.learners)] for number in range(len(engine.learners))]
-    parts = ray.get(
+    parts = answers(
         [actor.measure.remote(engine.problem, share) for actor, share in zip(engine.learners, shares, strict=True)]
     )
     return {name: seconds for part in parts for name, seconds in part.items()}

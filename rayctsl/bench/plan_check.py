@@ -89,10 +89,10 @@ class PackedRun:
 
     def costs(self) -> dict[str, float]:
         """Seconds per inner step of each task, measured on its own learner while the other one is busy too."""
-        import ray
+        from rayctsl.cluster.testbed import answers
 
         pairs = zip(self.engine.learners, self.packing, strict=True)
-        parts = ray.get([learner.measure.remote(self.engine.problem, tuple(names)) for learner, names in pairs])
+        parts = answers([learner.measure.remote(self.engine.problem, tuple(names)) for learner, names in pairs])
         return {name: seconds for part in parts for name, seconds in part.items()}
 
     def seconds(self, steps: int) -> float:

@@ -102,9 +102,9 @@ class Ours:
         return (self._run.step - first) / (time.perf_counter() - started)
 
     def release(self) -> None:
-        import ray
+        from rayctsl.cluster.testbed import answers, call_inside
 
-        ray.get([learner.__ray_call__.remote(release_freed_memory) for learner in self.engine.learners])
+        answers([call_inside(learner, release_freed_memory) for learner in self.engine.learners])
 
     def __enter__(self) -> Ours:
         return self

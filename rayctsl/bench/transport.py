@@ -21,6 +21,7 @@ from torch import Tensor
 from rayctsl.bench.rounds import Team, free_port, median_and_spread
 from rayctsl.cluster.exchange import connect
 from rayctsl.cluster.membership import Membership, Place, by_shared_memory
+from rayctsl.cluster.testbed import answers, start_idle_actors, stop_actors
 from rayctsl.learning.exact_sum import Grid
 
 SIZES = {"resnet20": 269_072, "resnet18": 11_176_512}
@@ -132,31 +133,23 @@ class Ours:
     """W learners and the meta-learner as actors."""
 
     def __init__(self, workers: int):
-        import ray
-
         self.workers, self._rounds = workers, 0
-        kind = ray.remote(IdleMember).options(num_cpus=0)
-        self.actors = [kind.remote() for _ in range(workers + 1)]
+        self.actors = start_idle_actors(IdleMember, workers + 1)
 
     def run(self, size: int, tasks: int, steps: int) -> float:
         """Seconds per step of the slowest."""
-        import ray
-
         self._rounds += 1
         name = f"bench-{os.getpid()}-{self.workers}-{self._rounds}"
         members = by_shared_memory(name, [Place("here", "127.0.0.1", 0)] * (self.workers + 1), size + 1, None)
         shares = [tasks_of(rank, tasks, self.workers) for rank in range(self.workers)] + [0]
         calls = [a.run.remote(m, size, n, steps) for a, m, n in zip(self.actors, members, shares, strict=True)]
-        return max(ray.get(calls))
+        return max(answers(calls))
 
     def __enter__(self) -> Ours:
         return self
 
     def __exit__(self, *unused: object) -> None:
-        import ray
-
-        for actor in self.actors:
-            ray.kill(actor)
+        stop_actors(self.actors)
 
 
 class GlooWorker:
