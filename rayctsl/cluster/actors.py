@@ -9,8 +9,8 @@ from __future__ import annotations
 import atexit
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import ray
@@ -29,8 +29,12 @@ from rayctsl.learning.group import TaskGroup
 from rayctsl.learning.loop import keep_here, run_steps
 from rayctsl.learning.meta_learner import MetaLearner as Meta
 from rayctsl.learning.problem import Problem
+from rayctsl.learning.snapshot import TaskState, write_task_files
 from rayctsl.learning.task_learner import TaskLearner as Learner
 from rayctsl.methods import Method, build_method
+from rayctsl.storage import Storage
+
+PROBE = "probe"  # a file by which learners find out whether they see the driver's files
 
 MEASURED_ROUNDS, MEASURED_SECONDS = 2, 0.1  # before tasks are packed: at least so many steps of each, so long
 
@@ -64,6 +68,7 @@ class Worker:
         self.connection: Connection | None = None
         self.membership: Membership | None = None
         self._note: Note | None = None
+        self._held: dict[str, dict[str, TaskState]] = {}
 
     def place(self) -> Place:
         """Where this process is; answered between two chunks."""
@@ -94,7 +99,14 @@ class Worker:
         self.group = TaskGroup(tasks, self.config, self.method)
         return self.group.notices
 
-    def begin(self, meta_state: dict[str, Tensor], states: dict[str, Any] | None) -> int:
+    def reaches(self, address: str, token: str) -> bool:
+        """Whether this process sees the files that the driver sees."""
+        try:
+            return Storage(address).read(PROBE).decode() == token
+        except (OSError, ValueError):
+            return False
+
+    def begin(self, meta_state: dict[str, Tensor], states: Mapping[str, TaskState] | None) -> int:
         """Start from phi_0 (no task states) or from a snapshot; returns the size of the vectors to exchange."""
         assert self.group is not None
         self.meta = Meta(self.config, self.method, meta_state["phi"].to(self.device))
@@ -160,7 +172,7 @@ class Worker:
         return {name: value.detach().cpu().clone() for name, value in self.meta.state().items()}
 
 
-@ray.remote(concurrency_groups={"control": 1, "calls": 1}, max_restarts=0)
+@ray.remote(concurrency_groups={"control": 1, "calls": 1, "files": 1}, max_restarts=0)
 class TaskLearner(Worker):
     """Hosts one or more tasks."""
 
@@ -194,9 +206,20 @@ class TaskLearner(Worker):
         assert self.group is not None
         return next(iter(self.group.learners.values())).theta.detach().cpu().clone()
 
-    def capture_tasks(self) -> dict[str, dict[str, Tensor]]:
+    def capture_tasks(self) -> dict[str, TaskState]:
         assert self.group is not None
         return self.group.states()
+
+    def hold_tasks(self, address: str) -> str:
+        """Copy the tasks' states as they are now, for `write_held`."""
+        assert self.group is not None
+        self._held[address] = self.group.states()
+        return address
+
+    @ray.method(concurrency_group="files")
+    def write_held(self, address: str) -> dict[str, str]:
+        """Write held states into a snapshot's folder, while the run goes on; returns their checksums."""
+        return write_task_files(Storage(address), self._held.pop(address))
 
     def name_phi(self, phi: Tensor) -> dict[str, Tensor]:
         assert self.group is not None

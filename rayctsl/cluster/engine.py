@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskErro
 from ray.util.placement_group import PlacementGroup
 from torch import Tensor
 
-from rayctsl.cluster.actors import Part
+from rayctsl.cluster.actors import PROBE, Part
 from rayctsl.cluster.balance import Balance
 from rayctsl.cluster.calls import Watch
 from rayctsl.cluster.exchange import PeerLost
@@ -34,8 +36,9 @@ from rayctsl.learning.engine import Chunk, EngineFault
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.run import train_with
 from rayctsl.learning.run_folder import RunFolder
-from rayctsl.learning.snapshot import RunState
+from rayctsl.learning.snapshot import RunState, TaskFiles, TaskState
 from rayctsl.registry import Initialization
+from rayctsl.storage import Storage
 
 
 def run_on_ray(
@@ -71,6 +74,7 @@ class RayEngine:
         self._notices: list[str] = []
         self._generation = 0
         self._faults = 0
+        self._reach_known, self._reach = 0, False  # in which generation; whether learners see the driver's files
         self._live = LiveView(problem.task_names)
         self._captures = ThreadPoolExecutor(1, "captures")
 
@@ -108,6 +112,7 @@ class RayEngine:
 
     def _build(self, state: RunState | None) -> None:
         """Spread the tasks over the team as it is, with the given state, and connect everyone."""
+        self._generation += 1
         if self.packing is None or len(self.packing.learners) != len(self.learners):
             if self.measure_costs and not self.balance.known and 1 < len(self.learners) < len(self.balance.costs):
                 self._measure()
@@ -118,12 +123,19 @@ class RayEngine:
         told = _get([a.host.remote(stored, names, self.run_id) for a, names in zip(actors, shares, strict=True)])
         self._notices = list(dict.fromkeys(notice for notices in told for notice in notices))
         meta_state = ray.put(state.meta if state else {"phi": _get(actors[0].first_phi.remote())})
-        parts = [{name: state.tasks[name] for name in names} if state else None for names in shares]
+        parts = [self._share(state, names) for names in shares]
         sizes = _get([a.begin.remote(meta_state, part) for a, part in zip(actors, parts, strict=True)])
-        self._generation += 1
         memberships = self._memberships(sizes[-1])
         _get([actor.join.remote(member) for actor, member in zip(actors, memberships, strict=True)])
         _get([actor.forget_segment.remote() for actor in actors])
+
+    def _share(self, state: RunState | None, names: tuple[str, ...]) -> Mapping[str, TaskState] | None:
+        """A learner's part of a state: its files' names where it can read them itself."""
+        if state is None:
+            return None
+        if isinstance(state.tasks, TaskFiles) and self._learners_reach(state.tasks.folder):
+            return state.tasks.only(names)
+        return {name: state.tasks[name] for name in names}
 
     def _measure(self) -> None:
         """Every task's cost with all learners busy, as they will be."""
@@ -236,21 +248,41 @@ class RayEngine:
         self._live.show(chunk, stop)
         return chunk
 
-    def capture(self, step: int) -> Future[RunState]:
-        """Copies taken now, in order with the running calls; they are fetched while the run goes on."""
+    def capture(self, step: int, into: str | None = None) -> Future[RunState]:
+        """Copies taken now, in order with the running calls; they are fetched while the run goes on.
+
+        Where the learners see the files that the driver sees, they write their tasks themselves.
+        """
         assert self.packing is not None
         meta = self.meta.capture_meta.remote()
-        tasks = [actor.capture_tasks.remote() for actor in self.learners]
         facts = {"packing": self.packing.to_json(), "costs": self.balance.costs if self.balance.known else {}}
+        themselves = into is not None and self._learners_reach(into)
+        if themselves:
+            parts = [actor.write_held.remote(actor.hold_tasks.remote(into)) for actor in self.learners]
+        else:
+            parts = [actor.capture_tasks.remote() for actor in self.learners]
 
         def fetch() -> RunState:
             try:
-                states = {name: value for part in ray.get(tasks) for name, value in part.items()}
-                return RunState(step, ray.get(meta), states, facts)
+                tasks = {name: value for part in ray.get(parts) for name, value in part.items()}
+                kept = RunState(step, ray.get(meta), {}, facts)
+                return replace(kept, written=tasks) if themselves else replace(kept, tasks=tasks)
+            except RayTaskError as error:
+                raise cause_of(error) from None
             except RayError as error:
                 raise EngineFault(f"a snapshot was lost: {describe(error)}") from error
 
         return self._captures.submit(fetch)
+
+    def _learners_reach(self, address: str) -> bool:
+        """Found out once in a generation, by a file."""
+        if self._reach_known != self._generation:
+            folder, token = Storage(address), uuid.uuid4().hex
+            folder.write(PROBE, token.encode())
+            answers = _get([actor.reaches.remote(address, token) for actor in self.learners])
+            folder.delete(PROBE)
+            self._reach_known, self._reach = self._generation, all(answers)
+        return self._reach
 
     def busy_seconds(self) -> np.ndarray:
         """How long each learner has computed so far."""

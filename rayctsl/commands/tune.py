@@ -53,7 +53,7 @@ def tune(arguments: argparse.Namespace) -> None:
         raise ValueError("--resume-if-exists needs --run-dir")
     base = arguments.resume or arguments.run_dir or f"runs/sweep-{datetime.now():%Y%m%d-%H%M%S}"
     resume: Resume = "must" if arguments.resume else "if_exists" if arguments.resume_if_exists else "never"
-    run, begun = claim_folder(base, FILE, resume, kind="sweep")
+    run, begun = claim_folder(base, FILE, resume, kind="the folder of a sweep")
     sweep = build_sweep(yaml.safe_load(run.read(FILE))) if begun else load_sweep(arguments.config)
     checked = set()
     for overrides in draw_trials(sweep):

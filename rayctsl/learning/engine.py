@@ -40,11 +40,14 @@ class Chunk:
 
 
 class Engine(Protocol):
-    """Computes the steps of one problem."""
+    """Computes the steps of one problem.
+
+    `capture` is given the address of the snapshot's folder `into` which tasks' states may be written straight away.
+    """
 
     def start(self, state: RunState | None) -> None: ...
     def run(self, start: int, stop: int) -> Chunk: ...
-    def capture(self, step: int) -> Future[RunState]: ...
+    def capture(self, step: int, into: str | None = None) -> Future[RunState]: ...
     def name_phi(self, phi: Tensor) -> dict[str, Tensor]: ...
     def describe(self) -> str: ...
     def close(self) -> None: ...
@@ -80,7 +83,7 @@ class LocalEngine:
             seconds=time.perf_counter() - started,
         )
 
-    def capture(self, step: int) -> Future[RunState]:
+    def capture(self, step: int, into: str | None = None) -> Future[RunState]:
         meta = {name: value.cpu().clone() for name, value in self.meta.state().items()}
         return finished(RunState(step, meta, self.group.states()))
 

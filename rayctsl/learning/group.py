@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -115,9 +115,12 @@ class TaskGroup:
             states[name]["dropped"] = torch.tensor([name in self.dropped])
         return states
 
-    def load_states(self, states: dict[str, dict[str, Tensor]]) -> None:
-        self.dropped = {name for name in self.learners if states[name]["dropped"].item()}
+    def load_states(self, states: Mapping[str, dict[str, Tensor]]) -> None:
+        self.dropped = set()
+        for name, learner in self.learners.items():
+            state = dict(states[name])
+            if state.pop("dropped").item():
+                self.dropped.add(name)
+            learner.load_state(state)
         alive = [name not in self.dropped for name in self.learners]
         self.alive = torch.tensor(alive, dtype=torch.bool, device=self.device)
-        for name, learner in self.learners.items():
-            learner.load_state({key: value for key, value in states[name].items() if key != "dropped"})

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, TextIO
@@ -21,6 +22,7 @@ from rayctsl.learning.meta_learner import kept_phi
 from rayctsl.learning.metrics import Metrics
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.run_folder import RunFolder
+from rayctsl.learning.snapshot import RunState
 from rayctsl.learning.task_learner import COUNTED
 from rayctsl.progress import Progress
 from rayctsl.registry import Initialization, save_initialization
@@ -139,7 +141,7 @@ class Run:
         self.metrics.restore(self.step)
         self.progress.jump(self.step)
         if state is None:
-            self.writer.write(self.engine.capture(0))
+            self.writer.write(self._capture())
         else:
             self.counts = np.sum([task["counts"].numpy() for task in state.tasks.values()], axis=0)
         if not self.begun:
@@ -158,8 +160,11 @@ class Run:
         self.step = target
         if self.step % self.config.snapshot_every == 0 or self.step == self.total:
             self.lease.check()
-            self.writer.write(self.engine.capture(self.step))
+            self.writer.write(self._capture())
             self.metrics.save()
+
+    def _capture(self) -> Future[RunState]:
+        return self.engine.capture(self.step, self.folder.snapshot_address(self.step, self.lease))
 
     @property
     def spent(self) -> dict[str, int]:

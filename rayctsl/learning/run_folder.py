@@ -14,7 +14,7 @@ import yaml
 from rayctsl.config import Config, apply_overrides, build_config, dump_config
 from rayctsl.learning.lease import Lease, LeaseLost, newest_epoch
 from rayctsl.learning.metrics import Metrics
-from rayctsl.learning.snapshot import RunState, accepted_folders, latest_snapshot, write_snapshot
+from rayctsl.learning.snapshot import RunState, accepted_folders, latest_snapshot, snapshot_folder, write_snapshot
 from rayctsl.storage import Storage
 
 CONFIG = "config.yaml"
@@ -23,16 +23,16 @@ CONFIG = "config.yaml"
 Resume = Literal["never", "if_exists", "must"]  # how to open a folder that may have been begun
 
 
-def claim_folder(base: str, marker: str, resume: Resume, kind: str = "run") -> tuple[Storage, bool]:
+def claim_folder(base: str, marker: str, resume: Resume, kind: str = "a run folder") -> tuple[Storage, bool]:
     """A folder for new work, or one where it was begun (it has the file `marker`); which one is told.
 
     Args:
-        kind: what the folder holds, for the sentence that refuses it: a run or a sweep.
+        kind: what the folder should have been, for the sentence that refuses it.
     """
     storage = Storage(base)
     begun = resume != "never" and storage.exists(marker)
     if not begun and resume == "must":
-        raise ValueError(f"{base} is not the folder of a {kind}: it has no {marker}")
+        raise ValueError(f"{base} is not {kind}: it has no {marker}")
     if not begun and storage.names():
         raise ValueError(f"{base} is already used; choose another --run-dir, or --resume {base} to continue it")
     return storage, begun
@@ -95,6 +95,10 @@ class RunFolder:
             used = f"using the one at step {state.step}" if state else "starting from the beginning"
             print(f"warning: {complaint}; {used}", flush=True)
         return state
+
+    def snapshot_address(self, step: int, lease: Lease) -> str:
+        """Where the files of a snapshot at this step go."""
+        return str(self.storage.inside(f"checkpoints/{snapshot_folder(step, lease)}"))
 
     def snapshot_writer(self, keep: int, lease: Lease | None = None) -> SnapshotWriter:
         return SnapshotWriter(self.storage.inside("checkpoints"), keep, lease)

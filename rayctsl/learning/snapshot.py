@@ -8,6 +8,7 @@ and the one before it is used.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -41,6 +42,28 @@ class SnapshotManifest(Contract):
         raise ValueError("its weights lie in the order of an older rayctsl, which has to finish the run")
 
 
+TaskState = dict[str, Tensor]
+
+
+class TaskFiles(Mapping[str, TaskState]):
+    """The tasks' states of a snapshot, each read when it is asked for: a run may have more tasks than fit in memory."""
+
+    def __init__(self, folder: str, sha256: Mapping[str, str]):
+        self.folder, self.sha256 = folder, dict(sha256)  # the folder's address; checksums by task
+
+    def __getitem__(self, name: str) -> TaskState:
+        return load(_read_checked(Storage(self.folder), f"task-{name}", self.sha256[name]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.sha256)
+
+    def __len__(self) -> int:
+        return len(self.sha256)
+
+    def only(self, names: Iterable[str]) -> TaskFiles:
+        return TaskFiles(self.folder, {name: self.sha256[name] for name in names})
+
+
 @dataclass
 class RunState:
     """Everything needed to continue a run after inner step number `step`.
@@ -49,27 +72,50 @@ class RunState:
     """
 
     step: int
-    meta: dict[str, Tensor]
-    tasks: dict[str, dict[str, Tensor]]
+    meta: TaskState
+    tasks: Mapping[str, TaskState]
     facts: JsonObject = field(default_factory=dict)
+    written: Mapping[str, str] = field(default_factory=dict)
+    """Checksums of tasks whose files are in the snapshot's folder already: their learners wrote them."""
+
+
+def write_task_files(folder: Storage, states: Mapping[str, TaskState]) -> dict[str, str]:
+    """Write tasks' files into a snapshot's folder; returns their checksums."""
+    return {name: _write_file(folder, f"task-{name}", tensors) for name, tensors in states.items()}
 
 
 def write_snapshot(storage: Storage, state: RunState, keep: int = 3, lease: Lease | None = None) -> str:
     """Write one snapshot and delete all but the newest `keep`; returns its folder's name."""
-    folder = _folder_name(state.step, lease.epoch.number if lease else 1)
-    checksums = {}
-    for name, tensors in {"meta": state.meta, **{f"task-{n}": t for n, t in state.tasks.items()}}.items():
-        data = save({key: value.contiguous() for key, value in tensors.items()})
-        storage.write(f"{folder}/{name}.safetensors", data)
-        checksums[name] = hashlib.sha256(data).hexdigest()
+    folder = snapshot_folder(state.step, lease)
+    inside = storage.inside(folder)
+    tasks = {**state.written, **write_task_files(inside, state.tasks)}
+    checksums = {"meta": _write_file(inside, "meta", state.meta), **{f"task-{n}": sha for n, sha in tasks.items()}}
     manifest = SnapshotManifest(step=state.step, sha256=checksums, facts=state.facts)
     if lease is not None:
         lease.check()
-    storage.write(f"{folder}/{MANIFEST}", manifest.to_bytes())
+    inside.write(MANIFEST, manifest.to_bytes())
     counting = accepted_folders(storage, lease.epoch if lease else None)
     for old in set(snapshot_folders(storage)) - set(counting[-keep:]):
         storage.delete_folder(old)
     return folder
+
+
+def snapshot_folder(step: int, lease: Lease | None = None) -> str:
+    """The name of the folder for a snapshot at this step."""
+    return _folder_name(step, lease.epoch.number if lease else 1)
+
+
+def _write_file(folder: Storage, name: str, tensors: TaskState) -> str:
+    data = save({key: value.contiguous() for key, value in tensors.items()})
+    folder.write(f"{name}.safetensors", data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def _read_checked(folder: Storage, name: str, checksum: str) -> bytes:
+    data = folder.read(f"{name}.safetensors")
+    if hashlib.sha256(data).hexdigest() != checksum:
+        raise ValueError(f"{name}.safetensors is damaged")
+    return data
 
 
 def _folder_name(step: int, epoch: int) -> str:
@@ -96,22 +142,20 @@ def snapshot_folders(storage: Storage) -> list[str]:
 
 
 def read_snapshot(storage: Storage, folder: str) -> RunState:
-    """Read and verify one snapshot; ValueError says what is wrong with it."""
+    """Verify one snapshot and read it, its tasks when they are asked for; ValueError says what is wrong with it."""
+    inside = storage.inside(folder)
     try:
-        manifest = read_contract(SnapshotManifest, storage.read(f"{folder}/{MANIFEST}"), MANIFEST)
-        files: dict[str, dict[str, Tensor]] = {}
-        for name, checksum in manifest.sha256.items():
-            data = storage.read(f"{folder}/{name}.safetensors")
-            if hashlib.sha256(data).hexdigest() != checksum:
-                raise ValueError(f"{name}.safetensors is damaged")
-            files[name] = load(data)
+        manifest = read_contract(SnapshotManifest, inside.read(MANIFEST), MANIFEST)
+        checksums = dict(manifest.sha256)
+        meta = load(_read_checked(inside, "meta", checksums.pop("meta")))
+        for name, checksum in checksums.items():
+            _read_checked(inside, name, checksum)
     except FileNotFoundError as error:
         raise ValueError(f"snapshot {folder} is incomplete ({error})") from None
-    except (ValueError, SafetensorError) as error:
+    except (ValueError, KeyError, SafetensorError) as error:
         raise ValueError(f"snapshot {folder} cannot be used: {error}") from None
-    meta = files.pop("meta")
-    tasks = {name.removeprefix("task-"): tensors for name, tensors in files.items()}
-    return RunState(manifest.step, meta, tasks, manifest.facts)
+    tasks = {name.removeprefix("task-"): checksum for name, checksum in checksums.items()}
+    return RunState(manifest.step, meta, TaskFiles(str(inside), tasks), manifest.facts)
 
 
 def latest_snapshot(storage: Storage, epoch: Epoch | None = None) -> tuple[RunState | None, list[str]]:
