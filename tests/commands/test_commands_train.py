@@ -76,14 +76,14 @@ def test_used_or_unwritable_run_dirs_and_strange_resumes_are_refused(small_tasks
 
 
 def test_help_needs_neither_torch_nor_ray():
-    show = "import sys; from rayctsl.train import parser; parser().format_help()"
+    show = "import sys; from rayctsl.commands.train import parser; parser().format_help()"
     code = f"{show}; print({{'torch', 'ray'}} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
 
 
 def test_unknown_address(small_tasks, tmp_path, capsys):
     arguments = [*flags(small_tasks), "--run-dir", str(tmp_path / "run"), "--address", "127.0.0.1:1"]
-    code = f"import sys; from rayctsl.train import main; sys.exit(main({arguments!r}))"
+    code = f"import sys; from rayctsl.commands.train import main; sys.exit(main({arguments!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 2, done.stderr
     assert "no Ray cluster answers at '127.0.0.1:1'" in done.stderr
