@@ -59,14 +59,18 @@ class RayEngine:
         placement: PlacementGroup | None = None,
         first_bundle: int = 0,
         measure_costs: bool = True,
+        backend: str | None = None,
     ):
         """
         Args:
             placement: a group to use, from bundle `first_bundle` on, in place of one of its own (a sweep's trial).
             measure_costs: False takes all tasks as equally costly at the start.
+            backend: of torch.distributed, for one collective over all learners; NCCL when each has a GPU of its own.
         """
         self.problem, self.config, self.topology = problem, problem.config, problem.config.topology
         self.measure_costs = measure_costs
+        gpus = self.topology.transport == "collective" and self.topology.gpus_per_learner >= 1
+        self.backend = backend or ("nccl" if gpus else None)
         self.run_id = uuid.uuid4().hex[:8]
         self.team = Team(self.topology, len(problem.task_names), placement, first_bundle)
         self.packing: Packing | None = None
@@ -151,21 +155,17 @@ class RayEngine:
             return alone(generation)
         if self.topology.transport == "objects":
             return by_ray_calls(generation, self.meta, self.learners)
-        if self._uses_nccl:
-            return by_collective(generation, "nccl", _get(self.meta.open_store.remote()), len(self.learners))
+        if self.backend:
+            return by_collective(generation, self.backend, _get(self.meta.open_store.remote()), len(self.learners))
         places = self.team.places
         several = len({place.node for place in places}) > 1
         store = _get(self.meta.open_store.remote()) if several else None
         return by_shared_memory(generation, places, size, store)
 
     @property
-    def _uses_nccl(self) -> bool:
-        return self.topology.transport == "collective" and self.topology.gpus_per_learner >= 1
-
-    @property
     def _meta_follows(self) -> bool:
         """Whether the meta-learner is brought up to date after chunks, because it is no rank of the exchange."""
-        return len(self.learners) == 1 or self._uses_nccl
+        return len(self.learners) == 1 or self.backend is not None
 
     # Running
 

@@ -44,6 +44,13 @@ def parser() -> argparse.ArgumentParser:
     chaos.add_argument("--seed", type=int, default=0, help="chooses victims and moments")
     chaos.add_argument("--transport", choices=["collective", "objects"], default="collective")
 
+    drivers = commands.add_parser("drivers", help="two drivers on one run folder, again and again")
+    drivers.add_argument("--tries", type=int, default=50)
+    drivers.add_argument(
+        "--storage", choices=["local", "s3"], default="local", help="s3: moto's server, on this machine"
+    )
+    drivers.add_argument("--seed", type=int, default=0, help="chooses the moments")
+
     transport = commands.add_parser("transport", help="the meta-update with idle learners against plain gloo")
     transport.add_argument("--workers", default="2,4,8", metavar="W,W", help="numbers of learners")
     transport.add_argument("--models", default="resnet20,resnet18", help="vector sizes, by model")
@@ -91,7 +98,7 @@ def parser() -> argparse.ArgumentParser:
     packing.add_argument("--steps", type=int, default=3, help="steps of the run on two learners")
     packing.add_argument("--rounds", type=int, default=3)
 
-    for command in (step, packing, plan, scale, inner, data, chaos, transport):
+    for command in (step, packing, plan, scale, inner, data, chaos, drivers, transport):
         command.add_argument("--json", action="store_true", help="print nothing but one JSON object")
     return parser
 

@@ -30,10 +30,11 @@ def claim_folder(base: str, marker: str, resume: Resume, kind: str = "a run fold
         kind: what the folder should have been, for the sentence that refuses it.
     """
     storage = Storage(base)
-    begun = resume != "never" and storage.exists(marker)
+    used = [name for name in storage.names() if not name.endswith(".tmp")]  # which another driver may be writing
+    begun = resume != "never" and storage.exists(marker)  # looked for last: it may come while others are listed
     if not begun and resume == "must":
         raise ValueError(f"{base} is not {kind}: it has no {marker}")
-    if not begun and storage.names():
+    if not begun and used:
         raise ValueError(f"{base} is already used; choose another --run-dir, or --resume {base} to continue it")
     return storage, begun
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from dataclasses import dataclass
 from datetime import timedelta
@@ -48,7 +49,8 @@ class Collective:
     def __init__(self, plan: CollectivePlan, timeout_seconds: float):
         from torch import distributed
 
-        self._distributed = distributed
+        self._distributed, self._backend = distributed, plan.backend
+        self._aborted = threading.Event()
         self.wait_seconds = 0.0
         limit, store = timedelta(seconds=timeout_seconds), plan.store
         os.environ.setdefault("GLOO_SOCKET_IFNAME", _interface_towards(store.host))
@@ -66,10 +68,15 @@ class Collective:
             reason = re.sub(r"^\[[^ ]*\] ", "", str(error)).split(". This")[0]  # gloo names its source file first
             raise PeerLost(f"the collective between nodes failed: {reason}") from error
         self.wait_seconds += time.monotonic() - started
+        if self._aborted.is_set():
+            raise PeerLost("the exchange was called off")
         return vector
 
     def abort(self) -> None:
-        """Nothing: torch.distributed notices lost peers by itself, or after its timeout."""
+        """NCCL can be woken, and then returns with garbage, hence the flag; gloo notices lost peers by itself."""
+        self._aborted.set()
+        if self._backend == "nccl":
+            self._distributed.distributed_c10d._abort_process_group()
 
     def close(self) -> None:
         self._distributed.destroy_process_group()
