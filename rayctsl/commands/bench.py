@@ -51,6 +51,12 @@ def parser() -> argparse.ArgumentParser:
     )
     drivers.add_argument("--seed", type=int, default=0, help="chooses the moments")
 
+    network = commands.add_parser("network", help="a run over two hosts whose link is cut and slowed; compare phi")
+    network.add_argument("--faults", type=int, default=4, help="cuts and slow spells, in turn")
+    network.add_argument("--steps", type=int, default=900, help="inner steps of the run")
+    network.add_argument("--seed", type=int, default=0, help="chooses the moments")
+    network.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+
     transport = commands.add_parser("transport", help="the meta-update with idle learners against plain gloo")
     transport.add_argument("--workers", default="2,4,8", metavar="W,W", help="numbers of learners")
     transport.add_argument("--models", default="resnet20,resnet18", help="vector sizes, by model")
@@ -98,7 +104,7 @@ def parser() -> argparse.ArgumentParser:
     packing.add_argument("--steps", type=int, default=3, help="steps of the run on two learners")
     packing.add_argument("--rounds", type=int, default=3)
 
-    for command in (step, packing, plan, scale, inner, data, chaos, drivers, transport):
+    for command in (step, packing, plan, scale, inner, data, chaos, drivers, network, transport):
         command.add_argument("--json", action="store_true", help="print nothing but one JSON object")
     return parser
 
