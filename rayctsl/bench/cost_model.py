@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
-FLOAT_BYTES = 4
+FLOAT_BYTES, SUM_BYTES = 4, 8  # of parameters; of exact sums, which are what is exchanged
 TASK_VECTORS = 3  # parameters, gradients and momentum of a task
 OWN_VECTORS = 4  # of a process: phi, its sum, the total, delta
 
@@ -89,7 +89,7 @@ def tree_seconds(size: float, members: int, bandwidth: float, latency: float) ->
 
 def exchange_seconds(floats: int, cluster: Cluster) -> float:
     """From the last learner's sum to the total in every process."""
-    size = FLOAT_BYTES * (floats + 1)
+    size = SUM_BYTES * (floats + 1)
     if cluster.workers == 1:
         return 0.0
     if cluster.direct:
@@ -115,7 +115,7 @@ def predict(job: Job, cluster: Cluster, packing: Sequence[Sequence[str]] | None 
     per_step = exchange / job.steps_per_update
     step = max(compute, per_step) if job.shift_delay else compute + per_step
     steps = job.inner_steps * job.trajectories
-    ring, size = (cluster.workers if cluster.direct else cluster.nodes), FLOAT_BYTES * (job.floats + 1)
+    ring, size = (cluster.workers if cluster.direct else cluster.nodes), SUM_BYTES * (job.floats + 1)
     by_link = 2 * (ring - 1) / ring * size / job.steps_per_update
     vector = FLOAT_BYTES * job.floats
     memory = max(

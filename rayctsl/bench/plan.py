@@ -213,9 +213,9 @@ def memory_bandwidth(floats: int = 2**23) -> float:
 @cache
 def touch_seconds(floats: int, steps: int = 10) -> float:
     """Seconds per task and float of what a meta-update does to a task, here: the quietest of several tries."""
-    from rayctsl.bench.transport import idle_steps
+    from rayctsl.bench.transport import GRID, idle_steps
 
-    one, five = (min(idle_steps(lambda v: v, floats, count, steps) for _ in range(5)) for count in (1, 5))
+    one, five = (min(idle_steps(lambda v: v, floats, count, steps, GRID) for _ in range(5)) for count in (1, 5))
     return max(five - one, 0.0) / 4 / floats
 
 

@@ -100,7 +100,7 @@ def growth(arguments: argparse.Namespace) -> dict[str, Any]:
     tasks = [int(count) for count in arguments.tasks.split(",")]
     workers = [int(count) for count in arguments.workers.split(",")]
     pairs = dict.fromkeys([(count, workers[0]) for count in tasks] + [(max(tasks), count) for count in workers])
-    size, seconds = SIZES["resnet20"], arguments.work_ms / 1000
+    size, seconds = arguments.floats or SIZES["resnet20"], arguments.work_ms / 1000
     taken: dict[tuple[int, int], list[tuple[float, float]]] = {pair: [] for pair in pairs}
     with connected("local"), ExitStack() as stack:
         runs = {}

@@ -71,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
     scale.add_argument("--tasks", default="2,4,8,16,32,64", metavar="T,T", help="numbers of tasks, on the first W")
     scale.add_argument("--workers", default="2,1,4,8", metavar="W,W", help="numbers of learners, for the largest T")
     scale.add_argument("--work-ms", type=float, default=2.0, help="work of one task's inner step")
+    scale.add_argument("--floats", type=int, help="parameters of the shared backbone; ResNet-20's 269072")
     scale.add_argument("--steps", type=int, default=50, help="steps per round")
     scale.add_argument("--rounds", type=int, default=5)
     scale.add_argument("--start-rounds", type=int, default=3, help="starts of a whole run; 0 leaves them out")
