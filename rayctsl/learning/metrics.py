@@ -71,7 +71,8 @@ class Metrics:
     def restore(self, step: int) -> None:
         """Take up the rows of an earlier session, as far as the snapshot that the run continues from."""
         self.rows, self.curves, self._new = [], {}, []
-        if not self.storage.exists(FILE):
+        parts = _parts(self.storage)
+        if parts == [] or not self.storage.exists(FILE):
             return
         table = _read(self.storage)
         kept = table.filter(pc.less_equal(table["step"], step))
@@ -79,7 +80,7 @@ class Metrics:
         for each in kept.filter(pc.is_valid(kept[TASK])).select(["step", TASK, "loss"]).to_pylist():
             by_step.setdefault(each["step"], {})[each[TASK]] = each["loss"]
         rows = _without_tasks(kept).to_pylist()
-        if len(kept) < len(table) or not _parts(self.storage):  # later rows, or the one file of earlier versions
+        if len(kept) < len(table) or parts is None:  # later rows, or the one file of earlier versions
             self._clear()
             if rows:
                 self._write([(row, by_step.get(row["step"], {})) for row in rows], f"part-{rows[0]['step']:09d}")
@@ -88,11 +89,9 @@ class Metrics:
             self._draw(by_step.get(row["step"], {}))
 
     def _clear(self) -> None:
-        if parts := _parts(self.storage):
-            for part in parts:
-                self.storage.delete(f"{FILE}/{part}")
-        else:
-            self.storage.delete(FILE)
+        parts = _parts(self.storage)
+        for name in [FILE] if parts is None else [f"{FILE}/{part}" for part in parts]:
+            self.storage.delete(name)
 
     def close(self) -> None:
         self.save()
@@ -111,12 +110,12 @@ def read_task_losses(storage: Storage) -> pa.Table:
     return table.filter(pc.is_valid(table[TASK])).select(["step", TASK, "loss"])
 
 
-def _parts(storage: Storage) -> list[str]:
-    """Empty for the one file of earlier versions."""
+def _parts(storage: Storage) -> list[str] | None:
+    """None for the one file of earlier versions."""
     try:
         return storage.names(FILE)
     except NotADirectoryError:
-        return []
+        return None
 
 
 def _without_tasks(table: pa.Table) -> pa.Table:
@@ -125,7 +124,7 @@ def _without_tasks(table: pa.Table) -> pa.Table:
 
 def _read(storage: Storage) -> pa.Table:
     """All parts as one table; the file of an earlier version had a column per task."""
-    if parts := _parts(storage):
+    if (parts := _parts(storage)) is not None:
         tables = [pq.read_table(pa.BufferReader(storage.read(f"{FILE}/{part}"))) for part in parts]
         return pa.concat_tables(tables, promote_options="default").sort_by("step")
     table = pq.read_table(pa.BufferReader(storage.read(FILE)))

@@ -67,3 +67,16 @@ def test_the_one_wide_file_of_earlier_versions_is_taken_up(tmp_path):
     metrics.close()
     assert read_metrics(Storage(tmp_path)).to_pydict() == {"step": [1, 2, 3], "loss": [1.5, 1.5, 1.0]}
     assert read_task_losses(Storage(tmp_path))["loss"].to_pylist() == [1.0, 2.0, 1.0, 2.0, 0.5, 1.5]
+
+
+def test_a_run_may_go_back_to_its_beginning(tmp_path):
+    for _ in range(2):  # after the first time, what is left is an empty folder
+        metrics = Metrics(Storage(tmp_path))
+        metrics.add({"step": 1, "loss": 1.0}, {"a": 1.0})
+        metrics.save()
+        metrics.restore(0)
+        metrics.restore(0)
+        assert metrics.rows == []
+    metrics.add({"step": 1, "loss": 2.0}, {"a": 2.0})
+    metrics.close()
+    assert read_metrics(Storage(tmp_path)).to_pydict() == {"step": [1], "loss": [2.0]}
