@@ -32,6 +32,11 @@ class DatasetCatalog:
                 self._looked = time.monotonic()
             return self._datasets
 
+    def look_again(self) -> None:
+        """At the next question: something has changed."""
+        with self._lock:
+            self._looked = float("-inf")
+
     def ready(self) -> list[str]:
         return [name for name, dataset in self.all().items() if dataset.prepared]
 

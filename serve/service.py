@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from fastapi import Request
 
+from rayctsl.data.library import data_root
 from rayctsl.registry import storage_root
 from rayctsl.storage import Storage
 from serve.access import AccessLog
@@ -29,6 +30,7 @@ from serve.predictions import Predictor
 from serve.ray_head import RayHead, find_cluster
 from serve.ray_jobs import RayJobs, cluster_token
 from serve.settings import Settings
+from serve.uploads import Uploads
 
 Returned = TypeVar("Returned")
 SPARE_BYTES = 1024 * 1024  # below this a disk counts as full
@@ -43,6 +45,7 @@ class Service:
         self.metrics = ServiceMetrics()
         self.index = InitializationIndex(settings.storage, settings.folder / "cache")
         self.datasets = DatasetCatalog(settings.data_root)
+        self.uploads = Uploads(settings.folder / "inbox", data_root(settings.data_root), settings.upload_limit)
         url = find_cluster(settings.address) if settings.address else None
         self.ray = RayJobs(url, cluster_token() if url else None)
         self.head = None if url else RayHead(settings.folder, self.ray)
@@ -68,6 +71,7 @@ class Service:
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self.index.refresh)
+        await asyncio.to_thread(self.uploads.clear_away)
         self._turning = asyncio.create_task(self.dispatcher.run())
         self._watching = asyncio.create_task(self.pool.watch())
 
@@ -101,6 +105,7 @@ class Service:
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
         await self.predictor.close()
+        await self.uploads.close()
         await self.pool.close()
         if self.head:
             await asyncio.to_thread(self.head.stop)

@@ -64,6 +64,7 @@ class Settings:
     warm_workers: int = 0  # kept ready even when no job waits
     body_limit: int = 64 * 1024
     image_limit: int = 10 * 1024 * 1024
+    upload_limit: int = 2 * 1024**3
 
     has_keys: bool = False  # API keys were made before the start
 

@@ -52,6 +52,7 @@ def compare(arguments: argparse.Namespace) -> None:
 
     from rayctsl.data.library import open_dataset
     from rayctsl.jobs import comparison
+    from rayctsl.jobs.standings import format_standings, rank
     from rayctsl.learning.finetune import CurvePoint
     from rayctsl.learning.start import find_start
     from rayctsl.progress import Progress
@@ -68,7 +69,7 @@ def compare(arguments: argparse.Namespace) -> None:
 
     results = comparison.compare(starts, dataset, config.finetune, workers=arguments.jobs, on_point=show)
     progress.close()
-    standings = comparison.rank({name: result.accuracies for name, result in results.items()})
+    standings = rank({name: result.accuracies for name, result in results.items()})
     if arguments.out:
         document = {
             "dataset": dataset.name,
@@ -80,4 +81,4 @@ def compare(arguments: argparse.Namespace) -> None:
         from rayctsl.plots import plot_curves
 
         plot_curves({standing.name: results[standing.name] for standing in standings}, arguments.plot)
-    print(comparison.format_standings(standings))
+    print(format_standings(standings))

@@ -114,6 +114,14 @@ class LocalRoot:
                     raise  # otherwise another node, unseen by the lock, was first: its copy is as good as ours
         return final
 
+    def remove(self, name: str) -> None:
+        """Take a dataset away, if it is there; who has it mapped keeps it."""
+        final = self.folder / name
+        hidden = self.folder / f".{name}~{socket.gethostname()}-{os.getpid()}-removed"
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(final, hidden)  # gone at once, for everybody
+            shutil.rmtree(hidden, ignore_errors=True)
+
     @contextlib.contextmanager
     def workspace(self, name: str) -> Iterator[Path]:
         """A hidden folder next to the dataset, gone afterwards.
@@ -201,6 +209,11 @@ class RemoteRoot:
         if copy is None:
             raise ValueError(f"{self.where}/{name} was removed by someone else")
         return copy
+
+    def remove(self, name: str) -> None:
+        """Take a dataset away, if it is there."""
+        if self._stat(name) is not None:
+            self._ask(lambda: self.filesystem.delete_dir(f"{self.prefix}/{name}"))
 
     def _upload(self, source: Path, target: str) -> None:
         copy_files(str(source), target, source_filesystem=LocalFileSystem(), destination_filesystem=self.filesystem)

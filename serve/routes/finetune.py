@@ -23,6 +23,7 @@ from serve.problems import HttpProblem, documented
 from serve.routes.initializations import WEIGHTS_RESPONSES, Fresh, find
 from serve.schemas import JOB_ID, FinetuneRequest, Job, JobList
 from serve.service import Service, caller_of, service_of
+from serve.uploads import owner_of
 
 router = APIRouter(tags=["finetune"])
 Here = Annotated[Service, Depends(service_of)]
@@ -82,7 +83,8 @@ def create_job(service: Fresh, request: Request, body: FinetuneRequest, idempote
         job = service.store.find_key(fingerprint, idempotency_key, caller.name)
         new = job is None
         if job is None:
-            asked = NewJob(wanted, build_spec(service, body), fingerprint, idempotency_key, caller.name)
+            spec = build_spec(service, body, owner_of(request))
+            asked = NewJob(wanted, spec, fingerprint, idempotency_key, caller.name)
             job, new = accept(service, asked, caller)
     except KeyReusedError:
         raise HttpProblem(
@@ -119,11 +121,12 @@ def accept(service: Service, asked: NewJob, caller: Caller) -> tuple[JobRow, boo
     return job, new
 
 
-def build_spec(service: Service, body: FinetuneRequest) -> JobSpec:
+def build_spec(service: Service, body: FinetuneRequest, owner: str = "") -> JobSpec:
     """Everything that the worker needs, names looked up; nothing of it is a path or address from the request."""
     if body.steps > service.settings.max_steps:
         raise HttpProblem(422, f"Steps must be at most {service.settings.max_steps}.")
-    dataset = service.datasets.require(body.dataset)
+    stored = service.uploads.resolve(body.dataset, owner)
+    dataset = service.datasets.require(stored)
     if body.initialization is not None:
         entry = find(service, body.initialization)
     elif service.index.newest_first:
@@ -132,7 +135,7 @@ def build_spec(service: Service, body: FinetuneRequest) -> JobSpec:
         raise HttpProblem(409, "The storage holds no initialization yet: train one first.", "no-initialization")
     source = Source(id=entry.id, sha256=entry.card.sha256, path=entry.initialization.path)
     return JobSpec(
-        dataset=body.dataset,
+        dataset=stored,
         data_root=data_root(service.settings.data_root),
         initialization=source,
         seed=body.seed,

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from rayctsl.config import ModelConfig
-from rayctsl.jobs.comparison import compare, format_standings, rank
+from rayctsl.jobs.comparison import compare
+from rayctsl.jobs.standings import format_standings, rank
 from rayctsl.learning.start import Start
 from tests.jobs.conftest import RANDOM, RECIPE
 

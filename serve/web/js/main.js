@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { empty, h, say } from "./dom.js";
 import { forgetToken, token } from "./token.js";
+import { showDatasets } from "./views/datasets.js";
 import { showForm } from "./views/form.js";
 import { showInitialization } from "./views/initialization.js";
 import { showInitializations } from "./views/initializations.js";
@@ -16,6 +17,8 @@ const ROUTES = [
   [/^\/initializations\/([^/]+)$/, showInitialization, "initializations"],
   [/^\/jobs\/?$/, showJobs, "jobs"],
   [/^\/jobs\/([^/]+)$/, showJob, "jobs"],
+  [/^\/datasets\/?$/, showDatasets, "datasets"],
+  [/^\/datasets\/([^/]+)$/, showDatasets, "datasets"],
   [/^\/finetune\/?$/, showForm, "finetune"],
 ];
 
