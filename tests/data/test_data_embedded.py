@@ -175,6 +175,6 @@ def test_splits_are_independent_draws():
 def test_an_unknown_name_is_refused(tmp_path: Path):
     with pytest.raises(ValueError, match="'georgain' is unknown; did you mean 'georgian'"):
         make_dataset("georgain", tmp_path / "x")
-    with pytest.raises(ValueError, match="known are latin"):
+    with pytest.raises(ValueError, match=r"known: .*latin"):
         make_dataset("qqqq", tmp_path / "x")
     assert not (tmp_path / "x").exists()

@@ -177,6 +177,14 @@ def test_strangers_folders_are_not_touched(tmp_path):
     assert LocalRoot(tmp_path).names() == []
 
 
+def test_half_a_dataset_is_none(tmp_path):
+    fill(tmp_path / "mine")
+    assert LocalRoot(tmp_path).names() == ["mine"]
+    (tmp_path / "mine" / "test.arrow").unlink()
+    assert LocalRoot(tmp_path).names() == []
+    assert LocalRoot(tmp_path).fetch("mine") is None
+
+
 def test_leftovers_of_other_hosts_go_when_they_are_old(tmp_path):
     fresh, old = tmp_path / ".mine~elsewhere-1-aa", tmp_path / ".mine~elsewhere-2-bb"
     for folder in (fresh, old):
