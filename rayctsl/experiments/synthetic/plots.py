@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.colors import LogNorm
+from matplotlib.patheffects import Normal, Stroke
 
 from rayctsl.experiments.synthetic.surfaces import Environment, Surfaces
 from rayctsl.plots import ACCENT, INK, QUIET, plt, style
@@ -118,7 +119,8 @@ def draw_quality(
     for axes, (start, paths) in zip(grid, panels.items(), strict=True):
         image = _quality_map(axes, line, quality)
         for name, path in paths.items():
-            axes.plot(*path.T, color=COLOURS[name], linewidth=1.6, label=LABELS[name])
+            outline = [Stroke(linewidth=4, foreground="white"), Normal()]  # the map is as dark as some colours
+            axes.plot(*path.T, color=COLOURS[name], linewidth=1.8, label=LABELS[name], path_effects=outline)
             axes.plot(*path[-1], "*", color=COLOURS[name], markersize=12, markeredgecolor="black", zorder=4)
         axes.plot(*start, "o", color="white", markeredgecolor="black", zorder=4)
         plane(axes, f"start ({start[0]:g}, {start[1]:g})", ylabel=axes is grid[0])
@@ -130,7 +132,7 @@ def draw_quality(
 
 def _quality_map(axes: Any, line: np.ndarray, quality: np.ndarray) -> Any:
     low, high = np.nanpercentile(quality, [0.5, 98])
-    return axes.pcolormesh(line, line, quality, norm=LogNorm(low, high), cmap="Purples_r", rasterized=True)
+    return axes.pcolormesh(line, line, quality, norm=LogNorm(low, high), cmap="Greys_r", rasterized=True)
 
 
 def draw_convergence(curves: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]], title: str) -> Any:
