@@ -39,6 +39,7 @@ check: lint types
 lint: $(VENV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-logo --no-cache
 
 types: $(VENV)
 	$(BIN)/mypy
@@ -59,4 +60,4 @@ $(VENV): pyproject.toml constraints.txt
 	touch $(VENV)
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV)

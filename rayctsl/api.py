@@ -64,14 +64,18 @@ def train(
         user.channels = config.data.channels
         build = partial(user, seed=config.seed)
     problem = Problem.of(config, build, tasks)
-    if engine == "local":
-        initialization = run_local(config, folder, problem)
-    else:
-        from rayctsl.cluster.engine import run_on_ray
-
-        initialization = run_on_ray(config, folder, problem, address)
+    with folder.deleted_unless_begun():
+        initialization = _run(problem, folder, engine, address)
     _trained[initialization.id] = initialization.path
     return initialization
+
+
+def _run(problem: Problem, folder: RunFolder, engine: Literal["ray", "local"], address: str | None) -> Initialization:
+    if engine == "local":
+        return run_local(problem.config, folder, problem)
+    from rayctsl.cluster.engine import run_on_ray
+
+    return run_on_ray(problem.config, folder, problem, address)
 
 
 def _with_own(config: Config, user: UserModel | None, tasks: Mapping[str, Task | Dataset] | None) -> Config:
@@ -109,7 +113,7 @@ def load_initialization(
 
 
 def finetune(
-    initialization: str | Path | Initialization | None,
+    initialization: str | Path | Initialization | Start | None,
     dataset: str | Dataset,
     *,
     config: FinetuneConfig | None = None,
@@ -130,6 +134,7 @@ def finetune(
 
     Args:
         initialization: a folder, an id, `zoo/…`, `hf-hub:…`, `timm/…` or `imagenet` (weights that exist elsewhere).
+        config: the recipe; the one that the initialization's card names when absent.
         model: builds your own model from the number of classes.
         head: the name of your own model's last layer.
         random_model: what to build for random weights; an initialization's card says its own.
@@ -144,6 +149,8 @@ def finetune(
     start: Start
     if initialization is None:
         start = Start("none", random_model or ModelConfig(), own=user)
+    elif isinstance(initialization, Start):
+        start = initialization
     elif user is not None or isinstance(initialization, Initialization) or str(initialization) in _trained:
         start = start_from(_open(initialization, storage), user)
     else:
@@ -151,7 +158,7 @@ def finetune(
     return finetune_seeds(
         start,
         target,
-        config or FinetuneConfig(),
+        config or start.recipe or FinetuneConfig(),
         save=None if save is None else str(save),
         each=each,
         preset=preset,

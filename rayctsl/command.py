@@ -30,7 +30,9 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags that choose and change a config, and where it runs."""
     parser.add_argument("--config", metavar="F.yaml", help="start from this file; the paper's defaults otherwise")
     add_address_argument(parser)
-    parser.add_argument("--method", metavar="M", help="shifting, reptile, fomaml, leap, mtl, ... (docs/METHODS.md)")
+    from rayctsl.config import METHOD_CONFIGS
+
+    parser.add_argument("--method", metavar="M", help=", ".join(METHOD_CONFIGS))
     parser.add_argument("--beta", type=float, metavar="B", help="meta learning rate")
     parser.add_argument("--inner-steps", type=int, metavar="K", help="inner steps of a trajectory")
     parser.add_argument("--trajectories", type=int, metavar="M", help="how often the task learners restart from phi")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
@@ -13,8 +13,10 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 from rayctsl.config import Config
-from rayctsl.learning.finetune import FinetuneResult
 from rayctsl.statistics import mean_and_interval
+
+if TYPE_CHECKING:
+    from rayctsl.learning.finetune import FinetuneResult
 
 INK, ACCENT, QUIET = "#1f2933", "#c2410c", "#8aa0b4"
 STYLES: dict[str, tuple[str, str]] = {  # method -> colour and marker, the same in every figure
@@ -102,7 +104,16 @@ def plot_finetune(result: FinetuneResult, target: IO[bytes] | str) -> None:
     steps = [point.step for point in result.runs[0].curve]
     curves = np.array([[100 * point.accuracy for point in run.curve] for run in result.runs])
     axes.plot(steps, curves.T, color=QUIET, linewidth=1)
-    axes.plot(steps, curves.mean(0), color=ACCENT, linewidth=2.4, label=f"mean of {len(curves)} seeds")
+    if len(steps) == 1:  # a line through one point is not to be seen
+        axes.plot(steps * len(curves), curves[:, 0], color=QUIET, marker="o", linestyle="none")
+    axes.plot(
+        steps,
+        curves.mean(0),
+        color=ACCENT,
+        linewidth=2.4,
+        marker="o" if len(steps) == 1 else None,
+        label=f"mean of {len(curves)} seeds",
+    )
     axes.set_title(f"{result.dataset} from {result.initialization}", color=INK)
     axes.set_xlabel("fine-tuning steps")
     axes.set_ylabel("test accuracy, %")

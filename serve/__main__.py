@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import fcntl
 import logging
 import os
 import signal
+import socket
 import sys
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -92,6 +94,8 @@ def _serve(options: argparse.Namespace) -> int:
         worker_idle_seconds=_idle_seconds(options),
         warm_workers=0 if options.address else 1,
     )
+    check_storage(options.storage)
+    check_port(settings.host, settings.port)
     settings.folder.mkdir(parents=True, exist_ok=True)
     if settings.may_be_several:
         return run(settings)
@@ -115,6 +119,23 @@ def has_keys(options: argparse.Namespace) -> bool:
     from serve.settings import is_loopback
 
     return not is_loopback(options.host) and open_keys(options.storage, options.database).wanted
+
+
+def check_storage(storage: str | None) -> None:
+    """Refuse a misspelt folder, which would be served as a new and empty one."""
+    if storage is not None and "://" not in storage and not os.path.isdir(os.path.expanduser(storage)):
+        raise ValueError(f"there is no folder {storage}; correct --storage, or make it first: mkdir -p {storage}")
+
+
+def check_port(host: str, port: int) -> None:
+    """Find out before anything is started that somebody else listens there."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            why = "in use" if error.errno == errno.EADDRINUSE else error.strerror or error
+            raise ValueError(f"cannot listen at {host} port {port}: {why}; choose another with --port") from None
 
 
 def run(settings: Settings) -> int:

@@ -12,7 +12,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import httpx
 
+from rayctsl.ports import free_ports
 from serve.problems import log
 from serve.ray_jobs import RayJobs
 
@@ -166,11 +166,3 @@ def _born(pid: int) -> str:
     except OSError:
         return ""
     return "" if fields[0] == "Z" else fields[19]
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]

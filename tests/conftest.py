@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ import torch
 
 from rayctsl.data.library import Dataset
 from rayctsl.data.store import SplitInfo, open_split, write_split
+from rayctsl.ports import free_ports
 from tests import strict_device as accelerator
 
 torch.set_num_threads(1)
@@ -90,9 +90,7 @@ def ray_nodes(data_root: Path) -> Iterator[Any]:
 
     # A lost node is noticed after five missed checks: one a second here, so that nobody waits long for it.
     quick = {"health_check_period_ms": 1000, "health_check_initial_delay_ms": 1000}
-    with socket.socket() as probe:  # another Ray on this machine may have the dashboard's usual port
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)  # another Ray on this machine may have the dashboard's usual port
     head = {"num_cpus": 4, "include_dashboard": True, "dashboard_port": port, "_system_config": quick}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     ray.init(address=cluster.address, logging_level="ERROR", namespace="tests")

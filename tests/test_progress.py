@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import re
+
 import pytest
 
-from rayctsl import byte_progress as progress
-from rayctsl.byte_progress import Progress
+from rayctsl import progress
+from rayctsl.progress import Progress, duration
 
 
 @pytest.fixture
@@ -16,23 +19,65 @@ def clock(monkeypatch):
 
 
 def test_lines(clock, capsys):
-    with Progress("cub", 400, "image") as shown:
-        shown.add(10)
+    with Progress(400, "cub", unit="image") as shown:
+        shown.advance(10)
         clock[0] += 20
-        shown.add(90)
-    assert capsys.readouterr().err == "cub: 100 of 400 images (25 %), 5 images/s, 60 s left\n"
+        shown.advance(90)
+    assert capsys.readouterr().err == "cub: 100 of 400 images (25 %), 5.0 images/s, 60 s left\n"
 
 
 def test_resumed_download_does_not_count_as_speed(clock, capsys):
-    shown = Progress("a.zip", None, "B")
-    shown.restart(50 * 2**20, 100 * 2**20)
+    shown = Progress(None, "a.zip", unit="B")
+    shown.jump(50 * 2**20, 100 * 2**20)
     clock[0] += 10
-    shown.add(10 * 2**20)
+    shown.advance(10 * 2**20)
     assert capsys.readouterr().err == "a.zip: 60.0 of 100.0 MiB (60 %), 1.0 MiB/s, 40 s left\n"
 
 
 def test_unknown_total(clock, capsys):
-    shown = Progress("a.zip", None, "B")
+    shown = Progress(None, "a.zip", unit="B")
     clock[0] += 10
-    shown.add(2**20)
+    shown.advance(2**20)
     assert capsys.readouterr().err == "a.zip: 1.0 MiB, 0.1 MiB/s\n"
+
+
+def test_notes_and_details_stand_in_plain_lines_and_the_end_is_always_said(clock, capsys):
+    shown = Progress(10, "shifting")
+    clock[0] += 2
+    shown.advance(4, "loss 3.591")
+    clock[0] += 2
+    shown.advance(6, "loss 2.000", "learners busy 97 %, 0.15 MB a step")
+    said = "shifting: 10 of 10 steps (100 %), 2.5 steps/s, 0 s left, loss 2.000, learners busy 97 %, 0.15 MB a step\n"
+    assert capsys.readouterr().err == said
+
+
+def test_lines_become_rarer_with_time(clock, capsys):
+    shown = Progress(10_000, "shifting")
+    for _ in range(2000):
+        clock[0] += 1
+        shown.advance(1)
+    assert 30 < capsys.readouterr().err.count("\n") < 100
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_bar_fits_eighty_columns(monkeypatch):
+    monkeypatch.setattr("tqdm.std._screen_shape_wrapper", lambda: lambda stream: (80, 24))
+    screen = Terminal()
+    with Progress(40_000, "fomaml_shifting", stream=screen) as shown:
+        for _ in range(3):
+            shown.advance(1000, "loss 12.345", "learners busy 97 %, 0.15 MB a step")
+    drawn = [line.strip() for line in re.split("[\r\n]", screen.getvalue()) if line.strip()]
+    assert max(map(len, drawn)) <= 80
+    assert "loss 12.345" in drawn[-1]
+    assert "left" in drawn[-1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(49, "49 s"), (700, "12 min"), (11_000, "3.1 h"), (200_000, "2.3 days")]
+)
+def test_durations(seconds, words):
+    assert duration(seconds) == words

@@ -19,11 +19,12 @@ from torch import Tensor
 
 from rayctsl.bench.cost_model import Cluster, Job, predict
 from rayctsl.bench.plan import CPU_MEET_SECONDS, memory_bandwidth, touch_seconds
-from rayctsl.bench.rounds import Team, free_port, median_and_spread
+from rayctsl.bench.rounds import Team, median_and_spread
 from rayctsl.bench.scale import SleepingTask
 from rayctsl.bench.transport import SIZES
 from rayctsl.bench.workload import Workload
 from rayctsl.config import build_config
+from rayctsl.ports import free_ports
 
 UNEVEN = Workload("resnet8", 8, 32, (64, 48, 32, 32, 28, 28), (10,) * 6)
 PACKINGS: dict[str, tuple[tuple[int, ...], ...]] = {
@@ -200,7 +201,7 @@ def check_rings(rounds: int, steps: int, rings: Any = RINGS) -> list[dict[str, A
             job = Job(costs, SIZES["resnet20"], 1, 1, shift_delay=delay)
             cluster = Cluster(members, 1, bandwidth, latency, memory_bandwidth=float("inf"), touch_seconds=touch)
             expected = 1 / predict(job, cluster, ring_packing(members)).steps_per_s
-            port = free_port()
+            port = free_ports(1)[0]
             arguments = [(rank, members, port, bandwidth, latency, delay) for rank in range(members)]
             with Team(RingWorker, arguments) as team:
                 team.ask(3)

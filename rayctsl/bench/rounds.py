@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import multiprocessing
-import socket
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,12 +14,6 @@ import numpy as np
 def median_and_spread(name: str, values: Sequence[float]) -> dict[str, Any]:
     """Example: median_and_spread("ratio", [1.0, 1.2, 1.1]) == {"ratio": 1.1, "ratio_spread": [1.0, 1.2]}"""
     return {name: float(np.median(values)), f"{name}_spread": [float(min(values)), float(max(values))]}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def release_freed_memory(*unused: object) -> None:

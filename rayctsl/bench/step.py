@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rayctsl.bench.rounds import Team, free_port, median_and_spread, release_freed_memory
+from rayctsl.bench.rounds import Team, median_and_spread, release_freed_memory
 from rayctsl.bench.workload import WORKLOADS, Workload, scaled
 from rayctsl.config import Config
+from rayctsl.ports import free_ports
 
 DEFAULT_STEPS = {"resnet20": 2, "demo": 40}
 DEFAULT_ROUNDS = {"resnet20": 8, "demo": 6}
@@ -160,7 +161,7 @@ def obvious_arguments(workload: Workload, config: Config) -> list[tuple[Any, ...
         "weight_decay": config.inner.weight_decay,
         "beta": config.method.beta,
     }
-    port, world = free_port(), len(workload.names)
+    port, world = free_ports(1)[0], len(workload.names)
     splits = [f"{config.data.root}/{name}/train.arrow" for name in workload.names]
     return [(rank, world, port, split, model, options) for rank, split in enumerate(splits)]
 

@@ -18,11 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rayctsl.bench.rounds import Team, free_port, median_and_spread
+from rayctsl.bench.rounds import Team, median_and_spread
 from rayctsl.cluster.exchange import connect
 from rayctsl.cluster.membership import Membership, Place, by_shared_memory
 from rayctsl.cluster.testbed import answers, start_idle_actors, stop_actors
 from rayctsl.learning.exact_sum import Grid
+from rayctsl.ports import free_ports
 
 SIZES = {"resnet20": 269_072, "resnet18": 11_176_512}
 GRID = Grid(limit_bits=10, unit_bits=39, rest_bits=49)  # of the paper's 8 tasks
@@ -52,7 +53,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def compare(models: list[str], workers: int, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Ours and gloo in turn, in processes that stay; the ratio is the median over rounds."""
-    port, rows = free_port(), []
+    port, rows = free_ports(1)[0], []
     with Ours(workers) as ours, Team(GlooWorker, [(rank, workers, port) for rank in range(workers)]) as gloo:
         for model in models:
             size, seconds = SIZES[model], []

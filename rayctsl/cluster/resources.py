@@ -6,10 +6,12 @@ import logging
 import os
 import signal
 import socket
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -37,10 +39,12 @@ def connected(address: str | None) -> Iterator[None]:
     options: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": True}
     try:
         if address in (None, "local"):
-            ray.init(address="local", include_dashboard=False, **options)
+            with _own_process_group():
+                ray.init(address="local", include_dashboard=False, **options)
         else:
             assert address is not None
-            _knock(address)
+            _find_token()
+            _check_listening(address)
             ray.init(address=address, **options)
     except (ConnectionError, OSError) as error:
         if "InvalidAuthToken" in f"{error} {error.__cause__}":
@@ -55,6 +59,34 @@ def connected(address: str | None) -> Iterator[None]:
             yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _own_process_group() -> Iterator[None]:
+    """Inside, children are born into a process group of their own.
+
+    A signal to the command's group, as batch systems and `timeout` send it, is then for the command alone, which stops
+    its cluster cleanly. Ray ties the cluster's life to this process by other means.
+    """
+    if threading.current_thread() is not threading.main_thread() or os.getsid(0) == os.getpid():
+        yield  # a session's leader cannot change its group
+        return
+    before = os.getpgrp()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, process_group=0) as holder:
+        os.setpgid(0, holder.pid)
+        try:
+            yield
+        finally:
+            os.setpgid(0, 0 if before == os.getpid() else before)
+            assert holder.stdin is not None
+            holder.stdin.close()  # which ends it
+
+
+def _find_token() -> None:
+    """A cluster of this user wants the token that Ray keeps in the home folder; one without tokens ignores it."""
+    known = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if known or (Path.home() / ".ray" / "auth_token").is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 class Terminated(KeyboardInterrupt):
@@ -86,7 +118,7 @@ def _term_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-def _knock(address: str) -> None:
+def _check_listening(address: str) -> None:
     """Find out in seconds that nobody listens there; Ray itself keeps trying for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdigit():

@@ -7,11 +7,11 @@ import json
 import sys
 from contextlib import redirect_stdout
 
-from rayctsl.command import program, run_command
+from rayctsl.command import OneLineParser, program, run_command
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program("rayctsl.bench"), description=__doc__)
+    parser = OneLineParser(prog=program("rayctsl.bench"), description=__doc__)
     commands = parser.add_subparsers(dest="bench", required=True, metavar="NAME")
 
     step = commands.add_parser("step", help="a whole run against the machine's limit and the obvious program")

@@ -101,7 +101,7 @@ def _fetch(client: Client, identifier: str, out: str | None) -> Path:
     def on_bytes(done: int, total: int) -> None:
         nonlocal bar
         if bar is None:
-            bar = Progress(total, identifier, unit="byte")
+            bar = Progress(total, identifier, unit="B")
         bar.advance(done - bar.done)
 
     try:

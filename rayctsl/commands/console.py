@@ -19,6 +19,7 @@ COMMANDS = {  # name -> module with main(argv), and what it does
     "push": ("rayctsl.commands.push", "an initialization or a model to a model hub"),
     "pull": ("rayctsl.commands.pull", "an initialization or a model from a model hub"),
     "tune": ("rayctsl.commands.tune", "search beta, K, the method or any other config key"),
+    "config": ("rayctsl.commands.config", "every config key: type, default, meaning, the paper's value"),
     "data": ("rayctsl.commands.data", "list, prepare, import, check and show datasets"),
     "zoo": ("rayctsl.commands.zoo", "the initializations that come with the package"),
     "experiments": ("rayctsl.commands.experiments", "the paper's figures and tables"),

@@ -24,8 +24,14 @@ def build_parser() -> argparse.ArgumentParser:
     importing = commands.add_parser("import", parents=[shared, work], help="take in your own images")
     importing.add_argument("name", metavar="NAME")
     importing.add_argument("--from", dest="path", type=Path, required=True, metavar="PATH", help="folder or .npz file")
-    importing.add_argument("--size", type=_positive, help="pixels a side (default: 64 for folders, else unchanged)")
+    importing.add_argument("--size", type=_positive, help="pixels a side (default: the pictures' own, at most 128)")
     importing.add_argument("--seed", type=int, default=0, help="of the split of a folder without train/ and test/")
+    importing.add_argument(
+        "--no-flip", dest="flip", action="store_false", help="mirror images are of another class: letters, digits, maps"
+    )
+    importing.add_argument(
+        "--published", action="store_true", help="these are the images that the catalog means by this name"
+    )
     check = commands.add_parser("check", parents=[shared], help="verify counts, classes and checksums")
     check.add_argument("names", nargs="*", metavar="NAME", help="default: everything in the data root")
     show = commands.add_parser("show", parents=[shared], help="draw a contact sheet")
@@ -73,7 +79,15 @@ def _import(options: argparse.Namespace) -> int:
     from rayctsl.data.importing import import_dataset
 
     folder = import_dataset(
-        options.name, options.path, options.data_root, options.size, options.seed, options.workers, options.replace
+        options.name,
+        options.path,
+        options.data_root,
+        options.size,
+        options.seed,
+        options.workers,
+        options.replace,
+        options.flip,
+        options.published,
     )
     print(_summary(options.name, folder))
     return 0

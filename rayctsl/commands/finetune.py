@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from rayctsl.command import OneLineParser, program, run_command
@@ -24,12 +25,16 @@ def parser() -> argparse.ArgumentParser:
         help="a folder, an id, zoo/…, hf-hub:…, timm/…, imagenet, or none: random weights",
     )
     parser.add_argument("--dataset", required=True, metavar="NAME", help="the target dataset")
-    parser.add_argument("--steps", type=int, metavar="K", help="training steps (1000)")
+    parser.add_argument("--steps", type=int, metavar="K", help="training steps (as the initialization says, or 1000)")
     parser.add_argument("--train-size", type=int, metavar="N", help="use N training images (all)")
     parser.add_argument("--seeds", type=int, metavar="N", help="independent runs (5)")
     parser.add_argument("--alpha", type=float, metavar="A", help="starting learning rate (0.1)")
     parser.add_argument("--batch-size", type=int, metavar="B", help="images per step (128)")
-    parser.add_argument("--config", metavar="F.yaml", help="take the model and the finetune section of this config")
+    parser.add_argument(
+        "--config",
+        metavar="F.yaml",
+        help="take the model and the recipe (`finetune`) of this config, not the initialization's",
+    )
     parser.add_argument("--data-root", metavar="DIR", help="where prepared datasets are, a path or URI")
     parser.add_argument("--storage", metavar="DIR", help="where initializations are found by id")
     parser.add_argument("--out", metavar="FILE.json", help="write the result, with the accuracy curves, to this file")
@@ -54,22 +59,32 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def finetune(arguments: argparse.Namespace) -> None:
-    from rayctsl.config import load_config
+    from rayctsl.config import FinetuneConfig, load_config
 
     flags = {name: getattr(arguments, name) for name in RECIPE_FLAGS}
-    overrides = {f"finetune.{name}": value for name, value in flags.items() if value is not None}
+    overrides = {f"finetune.{name}": value for name, value in flags_given(flags).items()}
     config = load_config(arguments.config, overrides)
     if arguments.each and not arguments.save:
         raise ValueError("--each needs --save DIR")
     for path in (arguments.out, arguments.plot):
+        if path and Path(path).is_dir():
+            raise ValueError(f"{path} is a folder; name a file in it")
         if path and not Path(path).resolve().parent.is_dir():
             raise ValueError(f"the folder of {path} does not exist")
 
+    from rayctsl.data.library import check_name
+
+    check_name(arguments.dataset, arguments.data_root or config.data.root)
     from rayctsl import api
     from rayctsl.learning.finetune import CurvePoint
+    from rayctsl.learning.start import find_start
     from rayctsl.progress import Progress
 
-    progress = Progress(config.finetune.steps * config.finetune.seeds, f"finetune {arguments.dataset}")
+    start = find_start(arguments.init, config.model, arguments.storage)
+    recipe = config.finetune
+    if start.recipe is not None and arguments.config is None:
+        recipe = FinetuneConfig.model_validate({**start.recipe.model_dump(), **flags_given(flags)})
+    progress = Progress(recipe.steps * recipe.seeds, f"finetune {arguments.dataset}")
     reached: dict[int, int] = {}
 
     def show(seed: int, point: CurvePoint) -> None:
@@ -77,9 +92,9 @@ def finetune(arguments: argparse.Namespace) -> None:
         reached[seed] = point.step
 
     result = api.finetune(
-        None if arguments.init == "none" else arguments.init,
+        start,
         arguments.dataset,
-        config=config.finetune,
+        config=recipe,
         random_model=config.model,
         data_root=arguments.data_root or config.data.root,
         storage=arguments.storage,
@@ -93,7 +108,7 @@ def finetune(arguments: argparse.Namespace) -> None:
     )
     progress.close()
     if arguments.out:
-        Path(arguments.out).write_text(json.dumps(result.to_json(), indent=1))
+        Path(arguments.out).write_text(json.dumps(result.to_json(), indent=1, allow_nan=False))
     if arguments.plot:
         from rayctsl.plots import plot_finetune
 
@@ -101,6 +116,11 @@ def finetune(arguments: argparse.Namespace) -> None:
     for seed, accuracy in enumerate(result.accuracies):
         print(f"seed {seed}: {accuracy:.2f} %")
     interval = f" ± {result.interval:.2f}" if len(result.accuracies) > 1 else ""
-    print(f"{result.dataset} from {result.initialization}, {result.steps} steps: {result.mean:.2f}{interval} %")
+    how = f"{recipe.steps} steps of {recipe.batch_size} images, alpha {recipe.alpha:g}"
+    print(f"{result.dataset} from {result.initialization}, {how}: {result.mean:.2f}{interval} %")
     if arguments.save:
         print(f"model: {arguments.save}")
+
+
+def flags_given(flags: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in flags.items() if value is not None}

@@ -10,6 +10,7 @@ from rayctsl.command import OneLineParser, add_config_arguments, overrides_of, p
 
 if TYPE_CHECKING:
     from rayctsl.config import Config
+    from rayctsl.learning.run_folder import RunFolder
 
 
 def parser() -> argparse.ArgumentParser:
@@ -27,6 +28,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--resume-if-exists", action="store_true", help="continue the run in --run-dir if it was begun, else begin it"
     )
+    parser.add_argument("--print-config", action="store_true", help="print the resolved config and do nothing")
+    parser.add_argument("--dry-run", action="store_true", help="check everything, estimate time and memory, do nothing")
+    parser.add_argument("--restart", action="store_true", help="with --resume: begin the run in DIR anew")
     return parser
 
 
@@ -35,33 +39,62 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def train(arguments: argparse.Namespace) -> None:
-    from rayctsl.config import load_config
-    from rayctsl.learning.run_folder import RunFolder
+    from rayctsl.config import dump_config, load_config
 
     overrides = overrides_of(arguments)
     if arguments.resume and (arguments.config or arguments.run_dir):
         raise ValueError("--resume continues a run with its own config and folder: leave out --config and --run-dir")
     if arguments.resume_if_exists and not arguments.run_dir:
         raise ValueError("--resume-if-exists needs --run-dir")
-    if arguments.resume:
-        folder = RunFolder.open(arguments.resume, resume="must", changes=overrides)
-        check_tasks(folder.config)
-    else:
+    if arguments.restart and not arguments.resume:
+        raise ValueError("--restart needs --resume DIR")
+    config = None
+    if not arguments.resume:
         config = load_config(arguments.config, overrides)
+        if arguments.print_config:
+            print(dump_config(config), end="")
+            return
         check_tasks(config)
-        base = arguments.run_dir or f"runs/{config.method.name}-{datetime.now():%Y%m%d-%H%M%S}"
-        folder = RunFolder.open(base, config, resume="if_exists" if arguments.resume_if_exists else "never")
+        if arguments.dry_run:
+            from rayctsl.commands.dry_run import describe
+
+            print(describe(config))
+            return
+    folder = open_folder(arguments, config)
     from rayctsl.cluster.engine import run_on_ray
 
-    initialization = run_on_ray(folder.config, folder, address=arguments.address)
+    with folder.deleted_unless_begun():
+        initialization = run_on_ray(folder.config, folder, address=arguments.address)
     print(f"initialization: {initialization.storage}")
 
 
+def open_folder(arguments: argparse.Namespace, config: Config | None) -> RunFolder:
+    from rayctsl.learning.run_folder import RunFolder
+
+    if config is None:
+        folder = RunFolder.open(arguments.resume, resume="must", changes=overrides_of(arguments))
+        check_tasks(folder.config)
+        if arguments.restart:
+            folder.restart()
+        return folder
+    base = arguments.run_dir or f"runs/{config.method.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    return RunFolder.open(base, config, resume="if_exists" if arguments.resume_if_exists else "never")
+
+
 def check_tasks(config: Config) -> None:
-    """Refuse a run whose datasets or model cannot be had, before anything is written or started."""
-    from rayctsl.data.library import open_dataset
+    """Refuse a run whose datasets or model cannot be had, before anything is written or started.
+
+    What is misspelt is found first, for torch takes seconds to import, and embedded datasets some to be made.
+    """
+    from rayctsl.config import check_model_name
+    from rayctsl.data.library import check_name, open_dataset
+
+    if config.model.own is None:
+        check_model_name(config.model.name)
+    for name in config.data.tasks:
+        check_name(name, config.data.root)
     from rayctsl.models import build_model
 
+    build_model(config.model.model_copy(update={"weights": None}), 2, config.seed)
     for name in config.data.tasks:
         open_dataset(name, config.data.root)
-    build_model(config.model.model_copy(update={"weights": None}), 2, config.seed)

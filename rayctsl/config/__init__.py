@@ -25,6 +25,7 @@ from rayctsl.config.methods import (
 )
 from rayctsl.config.run import Config
 from rayctsl.config.sections import (
+    MODEL_NAMES,
     Count,
     DataConfig,
     FinetuneConfig,
@@ -38,10 +39,13 @@ from rayctsl.config.sections import (
     ScheduleConfig,
     Section,
     TopologyConfig,
+    ValidationConfig,
+    check_model_name,
 )
 
 __all__ = [
     "METHOD_CONFIGS",
+    "MODEL_NAMES",
     "AnyMethod",
     "Config",
     "Count",
@@ -64,8 +68,10 @@ __all__ = [
     "ShiftingConfig",
     "SingleConfig",
     "TopologyConfig",
+    "ValidationConfig",
     "apply_overrides",
     "build_config",
+    "check_model_name",
     "dump_config",
     "load_config",
     "read_yaml",

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rayctsl.words import suggest
+
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
@@ -17,6 +19,15 @@ Policy = Literal["keep", "reset"]
 
 class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+MODEL_NAMES = ("resnet8", "resnet20", "resnet32", "resnet44", "resnet56", "resnet18", "resnet34")
+
+
+def check_model_name(name: str) -> None:
+    """Refuse a built-in model's misspelt name, without torch; names with a slash or colon belong to other libraries."""
+    if name not in MODEL_NAMES and not {"/", ":"} & set(name):
+        raise ValueError(f"model {name!r} is unknown{suggest(name, MODEL_NAMES)}")
 
 
 class ModelConfig(Section):
@@ -51,8 +62,9 @@ class DataConfig(Section):
     """Images per inner step."""
     crop_padding: Annotated[int, Field(ge=0)] | None = None
     """Pixels of padding for random crops; an eighth of the image size when absent."""
-    flip: bool = True
-    """Random horizontal flips."""
+    flip: bool | Literal["always"] = True
+    """Random horizontal flips of datasets whose classes they keep (not of digits and letters); "always": of every one,
+    as in the paper."""
     channels: Literal[1, 3] = 3
     """Of the images that a model of your own is given; built-in models take grey and colour as they are."""
     held_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
@@ -125,7 +137,7 @@ class RecipeConfig(InnerConfig):
     crop_padding: Annotated[int, Field(ge=0)] | None = None
     """Pixels of padding for random crops; an eighth of the image size when absent."""
     flip: Annotated[bool, Field(title="Random mirror images")] = True
-    """Random horizontal flips."""
+    """Random horizontal flips, where they keep the classes (not of digits and letters)."""
     freeze_backbone: Annotated[bool, Field(title="Train the head only")] = False
     """A linear probe: the backbone stays as it is, but for its batch-norm statistics."""
     head_steps: Annotated[int, Field(ge=0, title="Steps for the head first")] = 0
@@ -149,6 +161,21 @@ class FinetuneConfig(RecipeConfig):
 
     seeds: Count = 5
     """Independent runs for mean and interval."""
+
+
+class ValidationConfig(FinetuneConfig):
+    """The objective: fine-tuning on images of the meta-training tasks that meta-training never saw."""
+
+    steps: Count = 50
+    """Training steps of each fine-tuning."""
+    seeds: Count = 1
+    """Fine-tunings of each task."""
+    held_out: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Share of each task's training images kept from meta-training: half to fine-tune on, half to measure on."""
+    test_size: Count | None = None
+    """Images to measure on; all of that half when absent."""
+    gpus: NonNegative = 0.0
+    """GPUs for the trial's own process, which fine-tunes; 0 fine-tunes on a CPU while the learners wait."""
 
 
 class TopologyConfig(Section):

@@ -32,6 +32,20 @@ ALIASES = {
     "imagenet": "imagenet_1",
 }
 
+# Letters, digits, and what is asked for left and right or an angle: a mirror image is of another class, or of none.
+NOT_MIRRORED = frozenset(
+    ("svhn", "clevr_distance", "dsprites_location", "dsprites_orientation", "norb_azimuth", "dmlab")
+)
+
+
+def keeps_class_mirrored(name: str, told: bool | None = None) -> bool:
+    """Whether random flips do a dataset no harm.
+
+    Args:
+        told: what the dataset's own file says, if anything.
+    """
+    return name not in NOT_MIRRORED if told is None else told
+
 
 @dataclass(frozen=True)
 class Reference:

@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from rayctsl.byte_progress import Progress
 from rayctsl.data.raw import Picture
+from rayctsl.progress import Progress
 from rayctsl.words import one_line
 
 CHUNK = 64  # pictures handed to a process at once
@@ -64,6 +64,15 @@ def is_grey(content: bytes | Path) -> bool:
         return True  # unreadable: says nothing, and is refused by name when it is decoded
 
 
+def short_side(path: Path) -> int | None:
+    """The shorter side of a picture in pixels; only its header is read. None when it is unreadable."""
+    try:
+        with Image.open(path) as image:
+            return min(image.size)
+    except UNREADABLE:
+        return None
+
+
 def decode_into(
     arrays: Mapping[str, np.ndarray], pictures: Iterable[Picture], title: str, workers: int | None = None
 ) -> None:
@@ -73,13 +82,13 @@ def decode_into(
         workers: processes; default one per available core, 1 decodes in this process.
     """
     damaged: list[str] = []
-    with Progress(title, sum(len(array) for array in arrays.values()), "image") as progress:
+    with Progress(sum(len(array) for array in arrays.values()), title, unit="image") as progress:
         encoded = _copy_finished(pictures, arrays, progress)
         for rows, images, errors in _decoded_chunks(encoded, arrays, workers or len(os.sched_getaffinity(0))):
             for (split, row), image in zip(rows, images, strict=True):
                 arrays[split][row] = image
             damaged += errors
-            progress.add(len(rows) + len(errors))
+            progress.advance(len(rows) + len(errors))
     if damaged:
         more = f" and {len(damaged) - NAMED_AT_MOST} more" if len(damaged) > NAMED_AT_MOST else ""
         what = "1 image" if len(damaged) == 1 else f"{len(damaged)} images"
@@ -93,7 +102,7 @@ def _copy_finished(
     for picture in pictures:
         if isinstance(picture.content, np.ndarray) and picture.content.shape == arrays[picture.split].shape[1:]:
             arrays[picture.split][picture.row] = picture.content
-            progress.add(1)
+            progress.advance(1)
         else:
             yield picture
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from rayctsl.data.album import LABELS, album_files
-from rayctsl.data.catalog import NAME_PATTERN
-from rayctsl.data.images import is_grey
+from rayctsl.data.catalog import CATALOG, NAME_PATTERN
+from rayctsl.data.images import is_grey, short_side
 from rayctsl.data.library import data_root, embedded_names
 from rayctsl.data.prepare import IMPORTED, write_dataset
 from rayctsl.data.raw import Picture, RawDataset
 from rayctsl.data.roots import always, never, open_root
 
-FOLDER_SIZE = 64
+MAX_SIDE = 128  # pixels; larger pictures are made smaller unless a size is asked for
 TEST_SHARE = 0.2  # of a folder that says nothing of a split
 MAX_NPZ_BYTES = 64 * 2**30
 IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"))
@@ -32,17 +32,27 @@ def import_dataset(
     seed: int = 0,
     workers: int | None = None,
     replace: bool = False,
+    flip: bool = True,
+    published: bool = False,
 ) -> Path:
     """Import an image folder or an `.npz` under a name of its own; returns the folder with both splits.
 
     Args:
-        size: pixels a side; default 64 for folders, unchanged for arrays.
+        size: pixels a side; default: the size that half of the pictures of a folder reach, at most MAX_SIDE, and
+            the arrays' own.
         seed: of the split when the folder has no train/ and test/.
+        flip: whether a mirror image keeps its class.
+        published: these are the images that the catalog means by this name.
     """
     if not NAME_PATTERN.fullmatch(name):
         raise ValueError(f"'{name}' is not a usable name: a-z, 0-9, _ and -, beginning with a letter or digit")
     if name in embedded_names():
         raise ValueError(f"'{name}' is an embedded dataset; choose another name")
+    if name in CATALOG and not published:
+        raise ValueError(
+            f"'{name}' is the catalog's name for {CATALOG[name].title}; choose another name, "
+            "or add --published if these are its images"
+        )
     if not path.exists():
         raise ValueError(f"{path} does not exist")
     place = open_root(data_root(root))
@@ -53,14 +63,23 @@ def import_dataset(
         if path.is_dir():
             raw = read_folder(path, seed)
             channels = 1 if all(is_grey(p.content) for p in raw.pictures if isinstance(p.content, Path)) else 3
-            side = size or FOLDER_SIZE
+            side = size or usual_side(raw.pictures)
             shape = (side, side, channels)
         else:
             raw, shape = read_npz(path)
             shape = shape if size is None else (size, size, shape[2])
-        write_dataset(folder, raw, name, shape, f"{IMPORTED}{path.name}", "the owner's", workers)
+        if len(raw.class_names) < 2:
+            raise ValueError(f"{path} has one class only ({raw.class_names[0]!r}): there is nothing to tell apart")
+        write_dataset(folder, raw, name, shape, f"{IMPORTED}{path.name}", "the owner's", workers, flip)
 
     return place.publish(name, make, never if replace else always)
+
+
+def usual_side(pictures: Iterable[Picture]) -> int:
+    """The shorter side that half of the pictures reach, at most MAX_SIDE."""
+    files = [picture.content for picture in pictures if isinstance(picture.content, Path)]
+    sides = [side for file in files if (side := short_side(file)) is not None]
+    return min(MAX_SIDE, int(np.median(sides))) if sides else MAX_SIDE
 
 
 def read_folder(path: Path, seed: int) -> RawDataset:

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from rayctsl.data.catalog import CATALOG, Reference, closest_name, parse_reference
+from rayctsl.data.catalog import CATALOG, Reference, closest_name, keeps_class_mirrored, parse_reference
 from rayctsl.data.roots import LocalRoot, RemoteRoot, cache_folder, open_root
 from rayctsl.data.store import Split, open_split
 
@@ -26,6 +26,11 @@ class Dataset:
     @property
     def num_classes(self) -> int:
         return self.train.info.num_classes
+
+    @property
+    def may_flip(self) -> bool:
+        """Whether a mirror image keeps its class."""
+        return keeps_class_mirrored(self.train.info.name, self.train.info.flip)
 
 
 def data_root(root: str | None = None) -> str:
@@ -49,6 +54,17 @@ def open_dataset(name: str, root: str | None = None) -> Dataset:
     if reference.size is not None and height != reference.size:
         raise ValueError(f"{name} is not prepared: {folder} holds {reference.name} at {height} pixels")
     return dataset
+
+
+def check_name(name: str, root: str | None = None) -> None:
+    """Refuse a name that `open_dataset` will not find, without opening or making anything."""
+    reference = parse_reference(name)
+    place = open_root(data_root(root))
+    if reference.name not in known_names(place):
+        raise ValueError(_why_missing(reference, place))
+    held = {reference.folder, reference.name} & set(place.names())
+    if not held and reference.name not in embedded_names():
+        raise ValueError(_why_missing(reference, place))
 
 
 def embedded_names() -> list[str]:

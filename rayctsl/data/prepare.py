@@ -72,6 +72,7 @@ def write_dataset(
     source: str,
     licence: str,
     workers: int | None = None,
+    flip: bool | None = None,
 ) -> None:
     """Decode every picture and write train.arrow and test.arrow."""
     arrays, files = {}, []
@@ -80,7 +81,7 @@ def write_dataset(
         arrays[split] = _disk_array(files[-1], (len(labels), *shape))
     decode_into(arrays, _each_once(raw, name), name, workers)
     for split, labels in raw.labels.items():
-        info = SplitInfo(name, split, shape, raw.class_names, source=source, licence=licence)
+        info = SplitInfo(name, split, shape, raw.class_names, source=source, licence=licence, flip=flip)
         write_split(folder / f"{split}.arrow", arrays[split], labels, info, raw.names[split])
     arrays.clear()
     for file in files:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, LocalFileSystem, copy_files
@@ -54,6 +54,9 @@ def cache_folder() -> Path:
     """Where this node keeps its copies of remote data."""
     chosen = os.environ.get("RAYCTSL_CACHE")
     return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "rayctsl" / "cache"
+
+
+Answer = TypeVar("Answer")
 
 
 class Description(NamedTuple):
@@ -122,12 +125,20 @@ class LocalRoot:
             os.rename(final, hidden)  # gone at once, for everybody
             shutil.rmtree(hidden, ignore_errors=True)
 
+    def _check_writable(self) -> None:
+        try:
+            (self.folder / ".locks").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = error.strerror or error
+            raise ValueError(f"data root {self.folder} cannot be written ({why}): choose another --data-root") from None
+
     @contextlib.contextmanager
     def workspace(self, name: str) -> Iterator[Path]:
         """A hidden folder next to the dataset, gone afterwards.
 
         The lock spares others double work; that nobody sees half a dataset rests on renaming the folder alone.
         """
+        self._check_writable()
         with locked(self.folder / ".locks" / f"{name}.lock") as alone:
             if alone:
                 self._remove_abandoned(name)
@@ -239,7 +250,7 @@ class RemoteRoot:
         infos = self._ask(lambda: self.filesystem.get_file_info([f"{self.prefix}/{name}/{split}" for split in SPLITS]))
         return infos if all(info.is_file for info in infos) else None
 
-    def _ask(self, question: Callable):
+    def _ask(self, question: Callable[[], Answer]) -> Answer:
         try:
             return question()
         except OSError as error:

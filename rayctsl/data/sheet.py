@@ -53,7 +53,7 @@ def _draw_row(sheet: Image.Image, split: Split, label: int, columns: int, corner
         sheet.paste(tile.resize((TILE, TILE), method), (corner[0] + column * (TILE + GAP), corner[1]))
 
 
-def _shortened(text: str, font, width: int) -> str:
+def _shortened(text: str, font: ImageFont.ImageFont | ImageFont.FreeTypeFont, width: int) -> str:
     if font.getlength(text) <= width:
         return text
     while text and font.getlength(text + "…") > width:

@@ -44,6 +44,7 @@ class SplitInfo:
     checksum: str = ""  # sha256 over labels and pixels, see `checksum_of`
     mean: tuple[float, ...] = ()  # per channel, in 0..255
     std: tuple[float, ...] = ()
+    flip: bool | None = None  # whether a mirror image keeps its class; None: the catalog knows, else yes
     version: int = SCHEMA_VERSION
 
     @property

@@ -16,7 +16,7 @@ from rayctsl.config import FinetuneConfig
 from rayctsl.data.library import Dataset
 from rayctsl.jobs.model_card import CARD, SeedSummary
 from rayctsl.jobs.saved_model import save_model
-from rayctsl.learning.finetune import CurvePoint, FinetuneResult, FinetuneRun, summarise
+from rayctsl.learning.finetune import CurvePoint, FinetuneResult, FinetuneRun, check_curve, summarise
 from rayctsl.learning.seeds import OnPoint, SeedWork, run_seeds, seed_file
 from rayctsl.learning.start import Start
 from rayctsl.learning.suggestion import choose_recipe
@@ -48,10 +48,15 @@ def finetune_seeds(
     """
     if preset is not None or time_limit is not None:
         config = _begun_with(save) or choose_recipe(start, dataset, config, preset, time_limit).config
+    if config.train_size is not None and config.train_size > len(dataset.train):
+        has = f"{dataset.name} has {len(dataset.train):,} training images"
+        raise ValueError(f"train_size {config.train_size:,} is too large: {has}")
     with _working_folder(save, start, dataset, config) as folder:
         work = SeedWork(start, dataset, config, folder, threads)
         run_seeds(work, on_point, workers)
         runs = [_read_run(folder, seed) for seed in range(config.seeds)]
+        for run in runs:
+            check_curve(run)
         train_size = min(config.train_size or len(dataset.train), len(dataset.train))
         result = summarise(dataset, runs, config, start.name, train_size)
         if save is not None:

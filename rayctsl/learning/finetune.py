@@ -6,8 +6,10 @@ and reports the mean accuracy with its 95 % interval.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,9 +59,18 @@ class FinetuneResult:
     mean: float
     interval: float  # half width of the 95 % interval of the mean; NaN with one seed
     runs: list[FinetuneRun] = field(default_factory=list)
+    recipe: FinetuneConfig = field(default_factory=FinetuneConfig)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """As data; what is not a number is null, as JSON has no other word for it."""
+        interval = self.interval if math.isfinite(self.interval) else None
+        return {**asdict(self), "interval": interval, "recipe": self.recipe.model_dump(mode="json")}
+
+
+class Diverged(RuntimeError):
+    """The loss of a fine-tuning is no longer a number."""
+
+    exit_code = 1
 
 
 class Finetuner:
@@ -99,7 +110,7 @@ class Finetuner:
             name=f"finetune/{dataset.name}",
             batch_size=config.batch_size,
             crop_padding=config.crop_padding,
-            flip=config.flip,
+            flip=config.flip and dataset.may_flip,
             indices=self.train_indices,
             channels_last=channels_last,
         )
@@ -202,9 +213,17 @@ def finetune(
     runs = []
     for seed in range(config.seeds):
         tuner = Finetuner(build_module(dataset.num_classes, seed), dataset, config, seed=seed, phi=phi)
-        tuner.run(on_point=(lambda point, seed=seed: on_point(seed, point)) if on_point else None)  # type: ignore[misc]
+        tuner.run(on_point=partial(on_point, seed) if on_point else None)
         runs.append(FinetuneRun(seed, tuner.curve[-1].accuracy, tuner.curve))
     return summarise(dataset, runs, config, initialization, len(tuner.train_indices))
+
+
+def check_curve(run: FinetuneRun) -> None:
+    """Refuse to report a training that diverged as if its accuracy meant anything."""
+    for point in run.curve:
+        if not math.isfinite(point.loss):
+            when = f"the fine-tuning of seed {run.seed} diverged before step {point.step}"
+            raise Diverged(f"{when}: its loss is no longer a number; choose a smaller --alpha")
 
 
 def summarise(
@@ -213,4 +232,6 @@ def summarise(
     """Mean and interval over the seeds' final accuracies."""
     accuracies = [100 * run.accuracy for run in runs]
     mean, interval = mean_and_interval(accuracies)
-    return FinetuneResult(dataset.name, initialization, config.steps, train_size, accuracies, mean, interval, runs)
+    return FinetuneResult(
+        dataset.name, initialization, config.steps, train_size, accuracies, mean, interval, runs, config
+    )

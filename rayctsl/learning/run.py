@@ -156,7 +156,7 @@ class Run:
         chunk = self.engine.run(self.step, target)
         self.seconds_per_step, self.counts = chunk.seconds / (target - self.step), chunk.counts
         _record(self.metrics, chunk, self.step, self.problem)
-        self.progress.advance(target - self.step, _note(chunk))
+        self.progress.advance(target - self.step, _note(chunk), _details(chunk))
         self.step = target
         if self.step % self.config.snapshot_every == 0 or self.step == self.total:
             self.lease.check()
@@ -255,9 +255,17 @@ def _record(metrics: Metrics, chunk: Chunk, first: int, problem: Problem) -> Non
 
 def _note(chunk: Chunk) -> str:
     last = chunk.losses[-1]
-    loss = f"loss {np.nanmean(last):.3f}" if not np.isnan(last).all() else "no task left"
-    facts = [f"{name.replace('_', ' ')} {value:.2g}" for name, value in chunk.facts.items()]
-    return ", ".join([loss, *facts])
+    return f"loss {np.nanmean(last):.3f}" if not np.isnan(last).all() else "no task left"
+
+
+def _details(chunk: Chunk) -> str:
+    """How the time is spent, in words. Example: "learners busy 97 %, 0.15 MB a step" """
+    facts, words = chunk.facts, []
+    if "utilisation" in facts:
+        words.append(f"learners busy {facts['utilisation']:.0%}".replace("%", " %"))
+    if facts.get("bytes_per_step"):
+        words.append(f"{facts['bytes_per_step'] / 1e6:.2g} MB a step")
+    return ", ".join(words)
 
 
 def _summary(metrics: Metrics) -> dict[str, Any]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import queue
+import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import yaml
@@ -30,6 +33,8 @@ def claim_folder(base: str, marker: str, resume: Resume, kind: str = "a run fold
         kind: what the folder should have been, for the sentence that refuses it.
     """
     storage = Storage(base)
+    if storage.local and os.path.isfile(storage.root):
+        raise ValueError(f"{base} is a file, not a folder: choose another place")
     used = [name for name in storage.names() if not name.endswith(".tmp")]  # which another driver may be writing
     begun = resume != "never" and storage.exists(marker)  # looked for last: it may come while others are listed
     if not begun and resume == "must":
@@ -92,10 +97,28 @@ class RunFolder:
     def restore(self, lease: Lease | None = None) -> RunState | None:
         """The newest whole snapshot, or None; damaged newer ones are named on the way."""
         state, complaints = latest_snapshot(self.storage.inside("checkpoints"), lease.epoch if lease else None)
+        if complaints and state is None:
+            raise ValueError(
+                f"every snapshot in {self.storage} is damaged ({complaints[0]}); begin anew with --restart"
+            )
         for complaint in complaints:
-            used = f"using the one at step {state.step}" if state else "starting from the beginning"
-            print(f"warning: {complaint}; {used}", flush=True)
+            assert state is not None
+            print(f"warning: {complaint}; using the one at step {state.step}", file=sys.stderr, flush=True)
         return state
+
+    @contextmanager
+    def deleted_unless_begun(self) -> Iterator[None]:
+        """Inside, a start that fails before there is anything to resume leaves no folder behind."""
+        try:
+            yield
+        except BaseException:
+            if set(self.storage.names()) <= {CONFIG}:
+                self.storage.delete_folder("")
+            raise
+
+    def restart(self) -> None:
+        """Forget what was computed; the config stays."""
+        self.storage.delete_folder("checkpoints")
 
     def snapshot_address(self, step: int, lease: Lease) -> str:
         """Where the files of a snapshot at this step go."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from rayctsl.card import OwnModel
-from rayctsl.config import ModelConfig
+from rayctsl.config import FinetuneConfig, ModelConfig
 from rayctsl.models import build_model
 from rayctsl.models.own import UserModel
 from rayctsl.registry import Initialization, open_initialization
@@ -29,6 +29,7 @@ class Start:
     phi: Mapping[str, Tensor] | None = None
     sha256: str | None = None  # of phi's file
     own: UserModel | None = None  # the user's own model, in place of `model`
+    recipe: FinetuneConfig | None = None  # what the card names for fine-tuning
 
     def build(self, num_classes: int, seed: int) -> nn.Module:
         """A module with a fresh head; phi is not in it yet."""
@@ -57,7 +58,7 @@ def start_from(initialization: Initialization, own: UserModel | None = None) -> 
     """The start of an opened initialization; `own` builds the user's own model."""
     card = initialization.card
     if own is None:
-        return Start(initialization.id, card.built_in, initialization.phi(), card.sha256)
+        return Start(initialization.id, card.built_in, initialization.phi(), card.sha256, recipe=card.finetune)
     if isinstance(card.model, OwnModel):
         own.channels = card.model.channels
-    return Start(initialization.id, ModelConfig(), initialization.phi(), card.sha256, own)
+    return Start(initialization.id, ModelConfig(), initialization.phi(), card.sha256, own, card.finetune)

@@ -69,7 +69,7 @@ class ImageTask:
             name=name,
             batch_size=data.batch_size,
             crop_padding=data.crop_padding,
-            flip=data.flip,
+            flip=data.flip == "always" or (data.flip and self.dataset.may_flip),
             indices=indices,
             channels_last=self.channels_last,
         )

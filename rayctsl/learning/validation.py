@@ -1,4 +1,4 @@
-"""The objective of a sweep: accuracy after fine-tuning on images of the meta-training tasks that no trial trains on.
+"""The objective of searches: accuracy after fine-tuning on images of the meta-training tasks that no trial trains on.
 
 The test splits and the target datasets stay untouched.
 """
@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
-import ray
 from torch import Tensor
 
-from rayctsl.config import Config, FinetuneConfig
+from rayctsl.config import Config, FinetuneConfig, ValidationConfig
 from rayctsl.data.batches import split_indices
 from rayctsl.data.library import Dataset, open_dataset
 from rayctsl.data.store import Split
@@ -21,7 +20,6 @@ from rayctsl.learning.problem import Problem
 from rayctsl.learning.tasks import ImageTask, Task
 from rayctsl.methods import build_method
 from rayctsl.models import build_model
-from rayctsl.sweeps.config import Sweep
 
 
 class PartOfSplit(Split):
@@ -31,6 +29,9 @@ class PartOfSplit(Split):
         self.path, self.info = whole.path, replace(whole.info, count=len(indices))
         self.labels, self._whole, self._indices = whole.labels[indices], whole, indices
 
+    def __reduce__(self) -> tuple[type[PartOfSplit], tuple[Split, np.ndarray]]:
+        return PartOfSplit, (self._whole, self._indices)  # in another process, too, some images and not all
+
     def images(self, indices: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         return self._whole.images(self._indices[indices], out)
 
@@ -38,41 +39,44 @@ class PartOfSplit(Split):
         yield self.images(np.arange(len(self)))
 
 
-def divide(dataset: Dataset, sweep: Sweep) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def divide(dataset: Dataset, validation: ValidationConfig, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A training split's images in three: for meta-training, to fine-tune on, to measure on."""
-    count, seed = len(dataset.train), sweep.seed
-    seen, held_out = split_indices(count, sweep.validation.held_out, seed, f"{dataset.name}/validation")
+    seen, held_out = split_indices(len(dataset.train), validation.held_out, seed, f"{dataset.name}/validation")
     tuned, measured = split_indices(len(held_out), 0.5, seed, f"{dataset.name}/measured")
-    return seen, held_out[tuned], held_out[measured][: sweep.validation.test_size]
+    return seen, held_out[tuned], held_out[measured][: validation.test_size]
 
 
-def training_problem(config: Config, sweep: Sweep) -> Problem:
-    """The config's problem without the images that validation keeps."""
+def training_problem(config: Config, validation: ValidationConfig, seed: int) -> Problem:
+    """The config's problem without the images that validation keeps.
+
+    Args:
+        seed: of the division, which is not the run's: all runs of a search are judged on the same images.
+    """
     method = build_method(config.method, config.seed)
 
     def build_task(name: str, device: str) -> Task:
         whole = open_dataset(name, config.data.root)
-        dataset = Dataset(name, PartOfSplit(whole.train, divide(whole, sweep)[0]), whole.test)
+        dataset = Dataset(name, PartOfSplit(whole.train, divide(whole, validation, seed)[0]), whole.test)
         return ImageTask(dataset, config, needs_held_out=method.needs_held_out, device=device)
 
     return Problem(config, method.select_tasks(config.data.tasks), build_task)
 
 
-def validate(phi: Mapping[str, Tensor], config: Config, sweep: Sweep) -> float:
+def validate(
+    phi: Mapping[str, Tensor], config: Config, validation: ValidationConfig, seed: int, device: str = "cpu"
+) -> float:
     """Mean accuracy in percent over all of the config's tasks, after fine-tuning phi on each."""
-    validation = sweep.validation
     settings = {name: getattr(validation, name) for name in FinetuneConfig.model_fields}
     finetune = FinetuneConfig(**{**settings, "evaluate_every": validation.evaluate_every or validation.steps})
     model = config.model.model_copy(update={"weights": None})
-    device = "cuda" if validation.gpus and ray.get_gpu_ids() else "cpu"
     accuracies = []
     for name in config.data.tasks:
         dataset = open_dataset(name, config.data.root)
-        _, tuned, measured = divide(dataset, sweep)
-        for seed in range(validation.seeds):
-            module = build_model(model, dataset.num_classes, seed)
+        _, tuned, measured = divide(dataset, validation, seed)
+        for number in range(validation.seeds):
+            module = build_model(model, dataset.num_classes, number)
             parts = {"train_indices": tuned, "test_indices": measured}
-            tuner = Finetuner(module, dataset, finetune, seed=seed, phi=phi, device=device, **parts)
+            tuner = Finetuner(module, dataset, finetune, seed=number, phi=phi, device=device, **parts)
             tuner.run()
             accuracies.append(100 * tuner.curve[-1].accuracy)
     return float(np.mean(accuracies))

@@ -21,10 +21,9 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from rayctsl.config import (
     Config,
     Count,
-    FinetuneConfig,
-    NonNegative,
     Positive,
     Section,
+    ValidationConfig,
     apply_overrides,
     build_config,
     read_yaml,
@@ -70,21 +69,6 @@ class Dimension(Section):
             low, high = self.loguniform
             return math.exp(source.uniform(math.log(low), math.log(high)))
         return source.choice(self.values)
-
-
-class ValidationConfig(FinetuneConfig):
-    """The objective: fine-tuning on images of the meta-training tasks that meta-training never saw."""
-
-    steps: Count = 50
-    """Training steps of each fine-tuning."""
-    seeds: Count = 1
-    """Fine-tunings of each task."""
-    held_out: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Share of each task's training images kept from meta-training: half to fine-tune on, half to measure on."""
-    test_size: Count | None = None
-    """Images to measure on; all of that half when absent."""
-    gpus: NonNegative = 0.0
-    """GPUs for the trial's own process, which fine-tunes; 0 fine-tunes on a CPU while the learners wait."""
 
 
 class Sweep(Section):

@@ -17,8 +17,8 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from rayctsl.plots import INK, QUIET
 from rayctsl.statistics import mean_and_interval
 from rayctsl.storage import Storage
+from rayctsl.sweeps.records import METRIC
 from rayctsl.sweeps.report import MEASURED
-from rayctsl.sweeps.trial import METRIC
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -15,7 +15,7 @@ from rayctsl.registry import Initialization, open_initialization, publish
 from rayctsl.statistics import mean_and_interval
 from rayctsl.storage import Storage
 from rayctsl.sweeps.config import Sweep, trial_config
-from rayctsl.sweeps.trial import METRIC, TrialRecord
+from rayctsl.sweeps.records import METRIC, TrialRecord
 
 MEASURED = ("trial", "status", METRIC, "loss", "inner_steps_total", "seconds", "reason")  # columns besides the config's
 

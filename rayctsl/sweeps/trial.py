@@ -7,20 +7,16 @@ reported. A trial that is started again replays its reports to Tune and goes on 
 from __future__ import annotations
 
 import io
-import json
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from ray import tune
-from ray.util import get_current_placement_group
 
-from rayctsl.cluster.engine import RayEngine
 from rayctsl.cluster.resources import bundles_of
+from rayctsl.cluster.trials import has_gpu, report, trial_engine
 from rayctsl.config import Config
 from rayctsl.learning.group import NonFiniteLoss
 from rayctsl.learning.meta_learner import kept_phi
@@ -30,53 +26,7 @@ from rayctsl.learning.validation import training_problem, validate
 from rayctsl.methods import build_method
 from rayctsl.storage import Storage
 from rayctsl.sweeps.config import Sweep, trial_config, trial_id
-
-METRIC, TIME = "validation_accuracy", "step"
-DONE = ("finished", "stopped", "failed")  # what --resume does not run again
-
-
-@dataclass
-class TrialRecord:
-    """What is known of a trial, as `trials/<id>/trial.json`.
-
-    Status: running; finished; stopped (by the scheduler); failed (its loss diverged); lost (its processes died, or an
-    error: worth another try). A report: {"step": 100, "inner_steps_total": 400, "validation_accuracy": 31.2 (percent),
-    "loss": 1.9, "seconds": 12.5}.
-    """
-
-    id: str
-    overrides: dict[str, Any]
-    status: str = "running"
-    reason: str = ""
-    reports: list[dict[str, float]] = field(default_factory=list)
-
-    @property
-    def done(self) -> bool:
-        return self.status in DONE
-
-    def last(self, key: str) -> float | None:
-        return self.reports[-1].get(key) if self.reports else None
-
-    def save(self, run: Storage) -> None:
-        run.write(f"trials/{self.id}/trial.json", json.dumps(asdict(self), indent=1).encode())
-
-    def close(self, run: Storage, status: str, reason: str = "") -> None:
-        self.status, self.reason = status, reason
-        self.save(run)
-
-
-def read_record(run: Storage, name: str) -> TrialRecord | None:
-    """A trial's record; None when it was never begun."""
-    try:
-        return TrialRecord(**json.loads(run.read(f"trials/{name}/trial.json")))
-    except FileNotFoundError:
-        return None
-
-
-def read_records(run: Storage) -> dict[str, TrialRecord]:
-    """All trials that were begun, by id."""
-    found = [read_record(run, name) for name in run.names("trials")]
-    return {record.id: record for record in found if record is not None}
+from rayctsl.sweeps.records import METRIC, TIME, Report, TrialRecord, read_record
 
 
 def run_trial(sweep: Sweep, run_dir: str, overrides: Mapping[str, Any]) -> None:
@@ -85,22 +35,23 @@ def run_trial(sweep: Sweep, run_dir: str, overrides: Mapping[str, Any]) -> None:
     sys.unraisablehook = _report_unraisable
     config = trial_config(sweep, overrides)
     run, name = Storage(run_dir), trial_id(config, overrides)
-    record = read_record(run, name) or TrialRecord(name, dict(overrides))
-    for report in record.reports:
-        tune.report(report)
+    record = read_record(run, name) or TrialRecord(id=name, overrides=dict(overrides))
+    for known in record.reports:
+        report(known)
     if record.done:
         return
+    trial = Trial(sweep, config, run, record)
     try:
-        Trial(sweep, config, run, record).train()
+        trial.train()
     except NonFiniteLoss as error:
-        record.close(run, "failed", str(error))
-        tune.report({TIME: record.last(TIME) or 0, METRIC: 0.0})
+        trial.record.closed("failed", str(error)).save(run)
+        report({TIME: trial.record.last(TIME) or 0, METRIC: 0.0})
         return
-    record.close(run, "finished")
-    tune.report(record.reports[-1])  # last of all: the scheduler may end this process in answer
+    trial.record.closed("finished").save(run)
+    report(trial.record.reports[-1])  # last of all: the scheduler may end this process in answer
 
 
-def _report_unraisable(what: Any) -> None:
+def _report_unraisable(what: sys.UnraisableHookArgs) -> None:
     """Tune ends a trial's process by a signal, which may meet a destructor: that is nothing to tell the user."""
     if what.exc_type is not SystemExit:
         sys.__unraisablehook__(what)
@@ -127,13 +78,9 @@ class Trial:
     def train(self) -> None:
         base = str(self.run_storage.inside(f"trials/{self.record.id}"))
         folder = RunFolder.open(base, self.config, resume="if_exists")
-        self.record.close(self.run_storage, "running")
-        problem = training_problem(self.config, self.sweep)
-        placement = get_current_placement_group()
-        assert placement is not None, "a trial runs inside the placement group that Tune made for it"
-        engine_bundles = bundles_of(self.config.topology, num_learners(self.config))
-        first_bundle = placement.bundle_count - len(engine_bundles)  # Tune leaves out a bundle of nothing
-        engine = RayEngine(problem, placement, first_bundle)
+        self.record = self.record.closed("running").save(self.run_storage)
+        problem = training_problem(self.config, self.sweep.validation, self.sweep.seed)
+        engine = trial_engine(problem, num_learners(self.config))
         hooks = Hooks(after_chunk=self._report)
         try:
             train_with(engine, problem, folder, hooks=hooks, log=self.log, stop_on_signals=False)
@@ -144,27 +91,27 @@ class Trial:
         """Validate where that is due; the end's report is left to `run_trial`, which closes the record first."""
         ended = run.step == run.total
         if (ended or (run.step and run.step % self.every == 0)) and run.step not in self._reported():
-            self._validate(run)
+            self.record = self.record.reported(self._validate(run))
             if not ended:
                 self.record.save(self.run_storage)
-                tune.report(self.record.reports[-1])
+                report(self.record.reports[-1])
 
     def _reported(self) -> set[float]:
         return {report[TIME] for report in self.record.reports}
 
-    def _validate(self, run: Run) -> None:
+    def _validate(self, run: Run) -> Report:
         phi = run.engine.name_phi(kept_phi(run.engine.capture(run.step).result().meta))
         since = max(self._reported(), default=0)
         losses = [row["loss"] for row in run.metrics.rows if row["step"] > since]
-        report = {
+        validation = self.sweep.validation
+        device = "cuda" if validation.gpus and has_gpu() else "cpu"
+        measured: Report = {
             TIME: run.step,
             "inner_steps_total": run.step * len(run.problem.task_names),
-            METRIC: validate(phi, self.config, self.sweep),
+            METRIC: validate(phi, self.config, validation, self.sweep.seed, device=device),
             "seconds": self.seconds_before + time.monotonic() - self.started,
         }
-        if losses:
-            report["loss"] = float(np.nanmean(losses))
-        self.record.reports.append(report)
+        return {**measured, "loss": float(np.nanmean(losses))} if losses else measured
 
 
 def num_learners(config: Config) -> int:

@@ -16,9 +16,9 @@ import numpy as np
 
 from rayctsl.config import ModelConfig, build_config
 from rayctsl.data.store import SplitInfo, write_split
+from rayctsl.ports import free_ports
 from rayctsl.registry import Initialization, save_initialization
 from rayctsl.storage import Storage
-from serve.ray_head import free_ports
 
 DATASET = "stripes"
 

@@ -113,7 +113,8 @@ def test_failure_is_1_and_one_line(root, capsys, monkeypatch, tmp_path):
     assert f"{root}/_downloads/cub/CUB_200_2011.tgz" in message
     assert "ILSVRC2012_img_train.tar" in refused(capsys, 1, "prepare", "imagenet_1", "--data-root", root)
     (tmp_path / "file").write_text("no folder")
-    refused(capsys, 1, "prepare", "cub", "--data-root", str(tmp_path / "file"))
+    said = refused(capsys, 2, "prepare", "cub", "--data-root", str(tmp_path / "file"))
+    assert "cannot be written" in said
 
 
 def test_prepare_from_the_publishers_files(publisher, root, capsys, monkeypatch):
@@ -131,7 +132,7 @@ def test_prepare_from_the_publishers_files(publisher, root, capsys, monkeypatch)
 
 
 def test_prepare_does_not_overwrite_an_import(root, pack, capsys):
-    run("import", "cub", "--from", pack, "--data-root", root)
+    run("import", "cub", "--from", pack, "--data-root", root, "--published")
     capsys.readouterr()
     assert "'cub' was imported from mine.npz" in refused(capsys, 2, "prepare", "cub", "--data-root", root)
 

@@ -49,7 +49,7 @@ def test_folder_with_train_and_test(tmp_path, root):
     assert dataset.train.info.class_names == ("ant", "bee", "dog")
     assert np.bincount(dataset.train.labels).tolist() == [3, 5, 4]
     assert np.bincount(dataset.test.labels).tolist() == [2, 1]
-    assert dataset.train.info.shape == (64, 64, 3)
+    assert dataset.train.info.shape == (20, 20, 3)  # the pictures' own size
     assert dataset.train.info.source == "imported from mine"
     # dog is the first folder saved: its images have no red.
     reds = dataset.train.images(np.flatnonzero(dataset.train.labels == 2))[..., 0]

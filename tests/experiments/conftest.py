@@ -38,7 +38,7 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data root with the sources and targets of the tiny suite."""
     folder, root = tmp_path_factory.mktemp("packs"), tmp_path_factory.mktemp("suite-data")
     for name in (*TINY["base"]["data"]["tasks"], *TINY["targets"]):
-        import_dataset(name, write_pack(folder, name), str(root), workers=1)
+        import_dataset(name, write_pack(folder, name), str(root), workers=1, published=True)
     return root
 
 

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+import pickle
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rayctsl.config import build_config
+from rayctsl.config import ValidationConfig, build_config
 from rayctsl.data.library import Dataset
 from rayctsl.learning import validation
-from rayctsl.sweeps.config import Sweep
 
 CONFIG = build_config({"model": {"name": "resnet8", "width": 4}, "data": {"tasks": ["shifted"]}})
-SWEEP = Sweep.model_validate({"search": {"beta": {"grid": [1]}}, "validation": {"steps": 1, "held_out": 0.5}})
+KEPT = ValidationConfig(steps=1, held_out=0.5)
 
 
 def test_every_image_has_one_purpose(shifted: Dataset) -> None:
-    seen, tuned, measured = validation.divide(shifted, SWEEP)
+    seen, tuned, measured = validation.divide(shifted, KEPT, seed=0)
     assert sorted([*seen, *tuned, *measured]) == list(range(96))
     assert (len(seen), len(tuned), len(measured)) == (48, 24, 24)
 
 
 def test_meta_training_has_the_images_that_are_left(shifted: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "open_dataset", lambda name, root: shifted)
-    task: Any = validation.training_problem(CONFIG, SWEEP).build_task("shifted", "cpu")
-    seen, everything = validation.divide(shifted, SWEEP)[0], np.arange(48)
+    task: Any = validation.training_problem(CONFIG, KEPT, seed=0).build_task("shifted", "cpu")
+    seen, everything = validation.divide(shifted, KEPT, seed=0)[0], np.arange(48)
     np.testing.assert_array_equal(task.dataset.train.images(everything), shifted.train.images(seen))
     np.testing.assert_array_equal(task.dataset.train.labels, shifted.train.labels[seen])
 
@@ -42,8 +42,16 @@ def test_accuracy_is_measured_on_images_that_nothing_was_tuned_on(
 
     monkeypatch.setattr(validation, "Finetuner", spy)
     monkeypatch.setattr(validation, "open_dataset", lambda name, root: shifted)
-    assert validation.validate({}, CONFIG, SWEEP) == 50
-    _, tuned, measured = validation.divide(shifted, SWEEP)
+    assert validation.validate({}, CONFIG, KEPT, seed=0) == 50
+    _, tuned, measured = validation.divide(shifted, KEPT, seed=0)
     for given in used:
         np.testing.assert_array_equal(given[0], tuned)
         np.testing.assert_array_equal(given[1], measured)
+
+
+def test_held_out_images_do_not_come_back_through_pickle(shifted: Dataset) -> None:
+    seen, *_ = validation.divide(shifted, KEPT, seed=0)
+    part = pickle.loads(pickle.dumps(validation.PartOfSplit(shifted.train, seen)))
+    assert len(part) == len(seen)
+    np.testing.assert_array_equal(part.labels, shifted.train.labels[seen])
+    np.testing.assert_array_equal(part.images(np.arange(len(seen))), shifted.train.images(seen))

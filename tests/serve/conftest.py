@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
+from rayctsl.ports import free_ports
 from serve.bench.instance import Instance, make_dataset, make_initialization
-from serve.ray_head import free_ports
 
 NOBODY = "http://127.0.0.1:1"  # an address where no cluster is
 

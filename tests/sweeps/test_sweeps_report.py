@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from rayctsl.sweeps.config import Sweep
+from rayctsl.sweeps.records import Status, TrialRecord
 from rayctsl.sweeps.report import format_choices, rows_of, settings_of
-from rayctsl.sweeps.trial import TrialRecord
 
 SWEEP = Sweep.model_validate({"search": {"beta": {"grid": [1, 2]}}})
 
 
-def record(name: str, beta: float, accuracy: float, status: str = "finished") -> TrialRecord:
-    return TrialRecord(name, {"beta": beta}, status, "", [{"step": 1, "validation_accuracy": accuracy}])
+def record(name: str, beta: float, accuracy: float, status: Status = "finished") -> TrialRecord:
+    reports = ({"step": 1, "validation_accuracy": accuracy},)
+    return TrialRecord(id=name, overrides={"beta": beta}, status=status, reports=reports)
 
 
 def test_the_best_trial_comes_first_and_what_did_not_finish_last():
@@ -24,7 +25,8 @@ def test_the_best_trial_comes_first_and_what_did_not_finish_last():
 
 def test_what_a_resume_does_not_run_again():
     done = {
-        status: TrialRecord("x", {}, status).done for status in ("running", "lost", "finished", "stopped", "failed")
+        status: TrialRecord(id="x", overrides={}, status=status).done
+        for status in ("running", "lost", "finished", "stopped", "failed")
     }
     assert done == {"running": False, "lost": False, "finished": True, "stopped": True, "failed": True}
 

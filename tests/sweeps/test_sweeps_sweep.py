@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from rayctsl.cluster.room import shortfall
 from rayctsl.commands.tune import main
 from rayctsl.config import load_config
 from rayctsl.learning.run import run_local
@@ -26,8 +27,8 @@ from rayctsl.registry import open_initialization
 from rayctsl.storage import Storage
 from rayctsl.sweeps import sweep as sweep_module
 from rayctsl.sweeps.config import Sweep, build_sweep, load_sweep, trial_config, trial_id
-from rayctsl.sweeps.sweep import build_scheduler, run_sweep, shortfall
-from rayctsl.sweeps.trial import METRIC, TIME, TrialRecord
+from rayctsl.sweeps.records import METRIC, TIME, TrialRecord
+from rayctsl.sweeps.sweep import run_sweep, scheduler_for
 from tests.sweeps.conftest import sweep_keys
 
 ALONE = {"topology": {"workers": 1, "cpus_per_learner": 4}}  # the cluster holds one such trial at a time
@@ -91,7 +92,8 @@ def test_a_sweep_is_killed_goes_on_and_leaves_everything(ray_cluster, write_swee
     # The second trial crashes, which does not end the sweep; the first is not run again.
     assert main(["--resume", str(run)]) == 0
     printed = capsys.readouterr()
-    assert f"1 trials to run, {begun} begun earlier" in printed.err
+    half = ", 1 of them begun earlier" if begun > 1 else ""
+    assert f"1 trials to run{half}; 1 are done" in printed.err
     assert (folder / "trial.json").stat().st_mtime_ns == before
     finished, failed = rows_of(run)
     assert (finished["trial"], finished["status"], failed["status"]) == (first, "finished", "failed")
@@ -119,7 +121,9 @@ def test_a_sweep_is_killed_goes_on_and_leaves_everything(ray_cluster, write_swee
     # A trial is the ordinary run, on the images that validation leaves it.
     sweep = load_sweep(path)
     config = trial_config(sweep, {"beta": 0.1})
-    here = run_local(config, RunFolder.open(str(tmp_path / "here"), config), training_problem(config, sweep))
+    here = run_local(
+        config, RunFolder.open(str(tmp_path / "here"), config), training_problem(config, sweep.validation, sweep.seed)
+    )
     assert here.card.sha256 == own
 
 
@@ -162,10 +166,11 @@ def played_trial(sweep: Sweep, run_dir: str, overrides: Mapping[str, Any]) -> No
     """Two reports, of an accuracy that grows with beta."""
     from ray import tune
 
-    run, record = Storage(run_dir), TrialRecord(trial_id(trial_config(sweep, overrides), overrides), dict(overrides))
+    name = trial_id(trial_config(sweep, overrides), overrides)
+    record = TrialRecord(id=name, overrides=dict(overrides))
     for step in (4, 8):
-        record.reports.append({TIME: step, METRIC: 10 * overrides["beta"]})
-        record.close(run, "finished" if step == 8 else "running")
+        record = record.reported({TIME: step, METRIC: 10 * overrides["beta"]})
+        record.closed("finished" if step == 8 else "running").save(Storage(run_dir))
         tune.report(record.reports[-1])
 
 
@@ -203,11 +208,12 @@ def test_asha_knows_what_was_done_before_a_resume():
     sweep = build_sweep(sweep_keys(search={"beta": {"grid": [1, 2]}}, scheduler="asha"))
 
     def decision(done: list[TrialRecord]) -> str:
-        scheduler: Any = build_scheduler(sweep, done)
+        scheduler: Any = scheduler_for(sweep, done)
         trial = SimpleNamespace(trial_id="new")
         scheduler.on_trial_add(None, trial)
         return scheduler.on_trial_result(None, trial, {TIME: 4, METRIC: 20.0})
 
-    good = TrialRecord("good", {"beta": 1}, "finished", "", [{TIME: 4, METRIC: 90.0}])
+    reports = ({TIME: 4, METRIC: 90.0},)
+    good = TrialRecord(id="good", overrides={"beta": 1}, status="finished", reports=reports)
     assert decision([]) == "CONTINUE"
     assert decision([good]) == "STOP"

@@ -84,6 +84,7 @@ def run_suite(options: argparse.Namespace, experiment: str, suite: Suite, report
 
 def check_datasets(suite: Suite, root: str, names: Sequence[str]) -> None:
     """Refuse at once when a dataset is missing, with the command that brings it."""
+    from rayctsl.data.catalog import CATALOG
     from rayctsl.data.library import open_dataset
 
     for name in names:
@@ -94,7 +95,8 @@ def check_datasets(suite: Suite, root: str, names: Sequence[str]) -> None:
                 raise
             base, _, size = name.partition("@")
             command = f"python -m rayctsl.data import {base} --from {suite.import_from.format(name=base)}"
-            command += (f" --size {size}" if size else "") + f" --data-root {root}"
+            command += (f" --size {size}" if size else "") + (" --published" if base in CATALOG else "")
+            command += f" --data-root {root}"
             raise ValueError(f"the suite needs dataset {name!r}, which {root} lacks; run: {command}") from None
 
 

@@ -13,9 +13,9 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from rayctsl.byte_progress import Progress
 from rayctsl.data.entries import Entry, RemoteFile
 from rayctsl.data.roots import locked
+from rayctsl.progress import Progress
 
 BLOCK = 2**20
 TIMEOUT_SECONDS = 30.0
@@ -36,10 +36,10 @@ def fetch_files(entry: Entry, folder: Path) -> None:
     if by_hand:
         why = f"{entry.name} cannot be downloaded by a program ({entry.by_hand})"
         raise DownloadError(f"{why}: get {', '.join(by_hand)} from {entry.home} and put them into {folder}")
-    with Progress(f"{entry.name}: files", len(entry.files), "file") as progress:
+    with Progress(len(entry.files), f"{entry.name}: files", unit="file") as progress:
         for file in entry.files:
             fetch_file(file, folder, entry.name)
-            progress.add(1)
+            progress.advance(1)
 
 
 def fetch_file(file: RemoteFile, folder: Path, dataset: str) -> Path:
@@ -65,7 +65,7 @@ def fetch_file(file: RemoteFile, folder: Path, dataset: str) -> Path:
 
 def _download(file: RemoteFile, part: Path, target: Path, dataset: str) -> None:
     """Append to `part` until the file is complete, over as many connections as it takes."""
-    with Progress(f"{dataset}: {file.name}", None, "B") as progress:
+    with Progress(None, f"{dataset}: {file.name}", unit="B") as progress:
         failures = 0
         while True:
             have = part.stat().st_size if part.exists() else 0
@@ -110,7 +110,7 @@ def _continue(file: RemoteFile, part: Path, have: int, progress: Progress) -> bo
         end = start + int(length) if length else None
         if file.first_bytes:
             end = min(end or file.first_bytes, file.first_bytes)
-        progress.restart(start, end)
+        progress.jump(start, end)
         with part.open("ab" if resumes else "wb") as out:
             done = start
             while end is None or done < end:
@@ -119,7 +119,7 @@ def _continue(file: RemoteFile, part: Path, have: int, progress: Progress) -> bo
                     break
                 out.write(block)
                 done += len(block)
-                progress.add(len(block))
+                progress.advance(len(block))
         return end is None or done == end
 
 
@@ -135,8 +135,8 @@ def _fits(path: Path, file: RemoteFile) -> bool:
     if not file.md5:
         return True
     digest = hashlib.md5(usedforsecurity=False)
-    with path.open("rb") as stream, Progress(f"checking {path.name}", path.stat().st_size, "B") as progress:
+    with path.open("rb") as stream, Progress(path.stat().st_size, f"checking {path.name}", unit="B") as progress:
         while block := stream.read(8 * BLOCK):
             digest.update(block)
-            progress.add(len(block))
+            progress.advance(len(block))
     return digest.hexdigest() == file.md5

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rayctsl.config import Config, FinetuneConfig, build_config, dump_config
+from rayctsl.config import Config, FinetuneConfig, ValidationConfig, build_config, dump_config
 from rayctsl.data.library import open_dataset
 from rayctsl.learning.engine import LocalEngine
 from rayctsl.learning.finetune import Finetuner
@@ -18,27 +18,24 @@ from rayctsl.learning.problem import Problem
 from rayctsl.learning.run import Hooks, Run, train_with
 from rayctsl.learning.run_folder import CONFIG, RunFolder
 from rayctsl.learning.task_learner import COUNTED
+from rayctsl.learning.validation import training_problem, validate
 from rayctsl.models import build_model
 from rayctsl.registry import Initialization, open_initialization, save_initialization
 from rayctsl.storage import Storage
-from rayctsl.sweeps.config import Sweep
 
 
 def tune(arguments: dict[str, Any]) -> dict[str, Any]:
     """Train with a candidate and score phi on images of the meta-training tasks that it did not see."""
-    from rayctsl.learning.validation import training_problem, validate
-
     config = build_config(arguments["config"])
-    search = {"method.beta": {"grid": [config.method.beta]}}
-    sweep = Sweep.model_validate({"search": search, "validation": arguments["validation"], "seed": arguments["seed"]})
+    validation, seed = ValidationConfig.model_validate(arguments["validation"]), arguments["seed"]
     device = prepare_device(arguments)
-    engine = LocalEngine(_on_device(training_problem(config, sweep), device))
+    engine = LocalEngine(_on_device(training_problem(config, validation, seed), device))
     try:
         engine.run(0, config.total_steps)
     except NonFiniteLoss as error:
         return {"accuracy": None, "diverged": str(error)}
     phi = {name: value.cpu() for name, value in engine.name_phi(kept_phi(engine.meta.state())).items()}
-    return {"accuracy": validate(phi, config, sweep), "spent": _spent(engine)}
+    return {"accuracy": validate(phi, config, validation, seed, device=device), "spent": _spent(engine)}
 
 
 def train(arguments: dict[str, Any], out: str) -> dict[str, Any]:

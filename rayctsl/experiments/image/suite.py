@@ -19,12 +19,12 @@ from rayctsl.config import (
     Count,
     MethodConfig,
     Section,
+    ValidationConfig,
     apply_overrides,
     build_config,
     read_yaml,
     shipped_configs,
 )
-from rayctsl.sweeps.config import ValidationConfig
 from rayctsl.words import explain, suggest
 
 FOLDER = shipped_configs() / "suites"

@@ -205,7 +205,7 @@ def test_the_search_does_not_see_the_sources_test_images(packs, tiny, tmp_path, 
         pack = dict(np.load(make_pack(tmp_path, name)))
         pack["x_test"] = 255 - pack["x_test"]
         np.savez(tmp_path / f"{name}.npz", **pack)
-        import_dataset(name, tmp_path / f"{name}.npz", str(tmp_path / "other"), workers=1)
+        import_dataset(name, tmp_path / f"{name}.npz", str(tmp_path / "other"), workers=1, published=True)
     other = next(c for c in tune_cells(suite, str(tmp_path / "other")) if c.name == "tune-reptile-beta1").arguments
     assert image_compute.tune(other) == image_compute.tune(wanted)
 

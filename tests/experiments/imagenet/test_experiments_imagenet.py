@@ -76,7 +76,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder = downloads / name
         write_images(folder / "train", ["one", "two"], 6)
         write_images(folder / "test", ["one", "two"], 4)
-        import_dataset(name, folder, str(root), size=16, workers=1)
+        import_dataset(name, folder, str(root), size=16, workers=1, published=True)
     return root
 
 

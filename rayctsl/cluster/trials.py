@@ -1,0 +1,188 @@
+"""Ray Tune as sweeps use it: trials side by side, each in a placement group of its own, watched and reported.
+
+A trial is a few overrides, by which it is named and started; what it computes, Tune does not know.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+import ray
+from pyarrow import fs
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler
+from ray.util import get_current_placement_group
+
+from rayctsl.cluster.engine import RayEngine
+from rayctsl.cluster.resources import bundles_of
+from rayctsl.learning.problem import Problem
+from rayctsl.storage import Storage
+
+PARAMETERS = "overrides"  # the one entry of Tune's config: a trial's overrides
+FLAT = f"{PARAMETERS}/"  # as search algorithms spell the keys below it
+Overrides = Mapping[str, Any]
+
+
+class Watcher(Protocol):
+    """Is told of what only Tune knows."""
+
+    def reported(self, name: str, report: Mapping[str, float]) -> None: ...
+    def ended(self, name: str, overrides: Overrides, error: str | None) -> None: ...
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What to run: `run`, `name` and `bundles` take a trial's overrides."""
+
+    run: Callable[[Overrides], None]
+    name: Callable[[Overrides], str]
+    bundles: Callable[[Overrides], list[dict[str, float]]]
+    waiting: Sequence[Overrides]
+
+
+def run_trials(
+    trials: Trials,
+    run: Storage,
+    watcher: Watcher,
+    *,
+    max_failures: int,
+    scheduler: ASHAScheduler | None = None,
+    search: Any = None,
+    samples: int = 1,
+) -> None:
+    """Run `waiting`, or with a search algorithm `samples` of its suggestions, which start with `waiting`."""
+    # A trial's folders are given in full; staying where it is keeps relative data roots meaningful.
+    os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # its banner ignores `verbose`; the watcher says how it goes
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what befalls trials is in their records
+
+    def start(config: dict[str, Any]) -> None:
+        trials.run(config[PARAMETERS])
+
+    def resources(config: dict[str, Any]) -> tune.PlacementGroupFactory:
+        return tune.PlacementGroupFactory(trials.bundles(config[PARAMETERS]))
+
+    def name(trial: Any) -> str:
+        return trials.name(trial.config[PARAMETERS])
+
+    filesystem, root = (None, run.root) if run.local else fs.FileSystem.from_uri(run.base)
+    tune.Tuner(
+        tune.with_resources(start, resources),
+        param_space=None if search else {PARAMETERS: tune.grid_search(list(trials.waiting))},
+        tune_config=tune.TuneConfig(
+            search_alg=search,
+            scheduler=scheduler,
+            num_samples=samples,
+            trial_name_creator=name,
+            trial_dirname_creator=name,
+        ),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=root,
+            storage_filesystem=filesystem,
+            failure_config=tune.FailureConfig(max_failures=max_failures),
+            callbacks=[_Callback(watcher)],
+            verbose=0,
+        ),
+    ).fit()
+
+
+class _Callback(tune.Callback):
+    def __init__(self, watcher: Watcher):
+        self.watcher = watcher
+
+    def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:
+        if not result.get("done"):
+            self.watcher.reported(str(trial), result)
+
+    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        self.watcher.ended(str(trial), trial.config[PARAMETERS], None)
+
+    def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        lines = [line for line in str(trial.get_error() or "").strip().splitlines() if line.strip()]
+        self.watcher.ended(str(trial), trial.config[PARAMETERS], lines[-1].strip() if lines else "its processes died")
+
+
+def build_asha(
+    metric: str, time: str, *, longest: int, first: int, factor: float, done: Mapping[str, Iterable[Any]]
+) -> ASHAScheduler:
+    """ASHA over inner steps, told of the reports of trials that are done already.
+
+    Args:
+        longest: steps of a whole trial.
+        first: steps after which trials are compared for the first time.
+        factor: about one in so many trials passes each mark.
+    """
+    scheduler = ASHAScheduler(
+        time_attr=time,
+        metric=metric,
+        mode="max",
+        max_t=max(longest, first),
+        grace_period=first,
+        reduction_factor=factor,
+        stop_last_trials=False,  # a trial ends by itself, after it has saved its initialization
+    )
+    for name, reports in done.items():
+        stand_in: Any = SimpleNamespace(trial_id=name)
+        scheduler.on_trial_add(None, stand_in)
+        for known in reports:
+            scheduler.on_trial_result(None, stand_in, known)
+    return scheduler
+
+
+def build_optuna(
+    metric: str,
+    ranges: Mapping[str, tuple[float, float]],
+    choices: Mapping[str, Sequence[Any]],
+    *,
+    seed: int,
+    waiting: Iterable[Overrides],
+    done: Iterable[tuple[Overrides, float | None]],
+) -> Any:
+    """Optuna's sampler, told of the trials that are done already; interrupted ones are suggested first."""
+    try:
+        import optuna
+    except ImportError:
+        raise ValueError("search_algorithm: optuna needs the package: pip install 'rayctsl[optuna]'") from None
+    from ray.tune.search.optuna import OptunaSearch
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    space = {key: tune.loguniform(*bounds) for key, bounds in ranges.items()}
+    space |= {key: tune.choice(list(values)) for key, values in choices.items()}
+    search = OptunaSearch(
+        OptunaSearch.convert_search_space({PARAMETERS: space}),
+        metric=metric,
+        mode="max",
+        seed=seed,
+        points_to_evaluate=[_flat(overrides) for overrides in waiting],
+    )
+    for overrides, score in done:
+        search.add_evaluated_point(_flat(overrides), score)
+    return search
+
+
+def _flat(overrides: Overrides) -> dict[str, Any]:
+    return {f"{FLAT}{key}": value for key, value in overrides.items()}
+
+
+def report(values: Mapping[str, float]) -> None:
+    """Inside a trial: tell Tune, which may end the process in answer."""
+    tune.report(dict(values))
+
+
+def trial_engine(problem: Problem, num_learners: int) -> RayEngine:
+    """Inside a trial: an engine in the last bundles of the placement group that Tune made for it."""
+    placement = get_current_placement_group()
+    assert placement is not None, "a trial runs inside a placement group"
+    engine_bundles = bundles_of(problem.config.topology, num_learners)
+    return RayEngine(problem, placement, placement.bundle_count - len(engine_bundles))  # Tune leaves out empty ones
+
+
+def has_gpu() -> bool:
+    """Whether this process has reserved a GPU."""
+    return bool(ray.get_gpu_ids())
