@@ -116,7 +116,8 @@ def finetune(arguments: argparse.Namespace) -> None:
     for seed, accuracy in enumerate(result.accuracies):
         print(f"seed {seed}: {accuracy:.2f} %")
     interval = f" ± {result.interval:.2f}" if len(result.accuracies) > 1 else ""
-    how = f"{recipe.steps} steps of {recipe.batch_size} images, alpha {recipe.alpha:g}"
+    used = result.recipe
+    how = f"{used.steps} steps of {used.batch_size} images, alpha {used.alpha:g}"
     print(f"{result.dataset} from {result.initialization}, {how}: {result.mean:.2f}{interval} %")
     if arguments.save:
         print(f"model: {arguments.save}")
