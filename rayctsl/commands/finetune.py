@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rayctsl.command import OneLineParser, program, run_command
 
 RECIPE_FLAGS = ("steps", "train_size", "seeds", "alpha", "batch_size", "freeze_backbone", "head_steps")
+
+if TYPE_CHECKING:
+    from rayctsl.learning.finetune import CurvePoint, FinetuneResult
+    from rayctsl.progress import Progress
 
 
 def parser() -> argparse.ArgumentParser:
@@ -61,9 +66,40 @@ def main(argv: list[str] | None = None) -> int:
 def finetune(arguments: argparse.Namespace) -> None:
     from rayctsl.config import FinetuneConfig, load_config
 
-    flags = {name: getattr(arguments, name) for name in RECIPE_FLAGS}
-    overrides = {f"finetune.{name}": value for name, value in flags_given(flags).items()}
-    config = load_config(arguments.config, overrides)
+    flags = flags_given({name: getattr(arguments, name) for name in RECIPE_FLAGS})
+    config = load_config(arguments.config, {f"finetune.{name}": value for name, value in flags.items()})
+    check_outputs(arguments)
+    from rayctsl.data.library import check_name
+
+    root = arguments.data_root or config.data.root
+    check_name(arguments.dataset, root)
+    from rayctsl import api
+    from rayctsl.learning.start import find_start
+    from rayctsl.progress import Progress
+
+    start = find_start(arguments.init, config.model, arguments.storage)
+    recipe = config.finetune
+    if start.recipe is not None and arguments.config is None:
+        recipe = FinetuneConfig.model_validate({**start.recipe.model_dump(), **flags})
+    with Progress(recipe.steps * recipe.seeds, f"finetune {arguments.dataset}") as progress:
+        result = api.finetune(
+            start,
+            arguments.dataset,
+            config=recipe,
+            data_root=root,
+            on_point=shown_on(progress),
+            save=arguments.save,
+            each=arguments.each,
+            preset=arguments.preset,
+            time_limit=arguments.time_limit,
+            workers=arguments.jobs,
+            threads=arguments.threads,
+        )
+    report(result, arguments)
+
+
+def check_outputs(arguments: argparse.Namespace) -> None:
+    """Find out before the work where its result cannot go."""
     if arguments.each and not arguments.save:
         raise ValueError("--each needs --save DIR")
     for path in (arguments.out, arguments.plot):
@@ -72,41 +108,19 @@ def finetune(arguments: argparse.Namespace) -> None:
         if path and not Path(path).resolve().parent.is_dir():
             raise ValueError(f"the folder of {path} does not exist")
 
-    from rayctsl.data.library import check_name
 
-    check_name(arguments.dataset, arguments.data_root or config.data.root)
-    from rayctsl import api
-    from rayctsl.learning.finetune import CurvePoint
-    from rayctsl.learning.start import find_start
-    from rayctsl.progress import Progress
-
-    start = find_start(arguments.init, config.model, arguments.storage)
-    recipe = config.finetune
-    if start.recipe is not None and arguments.config is None:
-        recipe = FinetuneConfig.model_validate({**start.recipe.model_dump(), **flags_given(flags)})
-    progress = Progress(recipe.steps * recipe.seeds, f"finetune {arguments.dataset}")
+def shown_on(progress: Progress) -> Callable[[int, CurvePoint], None]:
     reached: dict[int, int] = {}
 
     def show(seed: int, point: CurvePoint) -> None:
         progress.advance(point.step - reached.get(seed, 0), f"seed {seed}: {100 * point.accuracy:.1f} %")
         reached[seed] = point.step
 
-    result = api.finetune(
-        start,
-        arguments.dataset,
-        config=recipe,
-        random_model=config.model,
-        data_root=arguments.data_root or config.data.root,
-        storage=arguments.storage,
-        on_point=show,
-        save=arguments.save,
-        each=arguments.each,
-        preset=arguments.preset,
-        time_limit=arguments.time_limit,
-        workers=arguments.jobs,
-        threads=arguments.threads,
-    )
-    progress.close()
+    return show
+
+
+def report(result: FinetuneResult, arguments: argparse.Namespace) -> None:
+    """Write and print what came out."""
     if arguments.out:
         Path(arguments.out).write_text(json.dumps(result.to_json(), indent=1, allow_nan=False))
     if arguments.plot:
