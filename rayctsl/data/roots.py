@@ -125,20 +125,16 @@ class LocalRoot:
             os.rename(final, hidden)  # gone at once, for everybody
             shutil.rmtree(hidden, ignore_errors=True)
 
-    def _check_writable(self) -> None:
-        try:
-            (self.folder / ".locks").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            why = error.strerror or error
-            raise ValueError(f"data root {self.folder} cannot be written ({why}): choose another --data-root") from None
-
     @contextlib.contextmanager
     def workspace(self, name: str) -> Iterator[Path]:
         """A hidden folder next to the dataset, gone afterwards.
 
         The lock spares others double work; that nobody sees half a dataset rests on renaming the folder alone.
         """
-        self._check_writable()
+        try:
+            (self.folder / ".locks").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"data root {self.folder} cannot be written ({error.strerror}): choose another") from None
         with locked(self.folder / ".locks" / f"{name}.lock") as alone:
             if alone:
                 self._remove_abandoned(name)

@@ -112,7 +112,7 @@ class RunFolder:
         try:
             yield
         except BaseException:
-            if set(self.storage.names()) <= {CONFIG}:
+            if set(self.storage.names()) <= {CONFIG, "lease"}:
                 self.storage.delete_folder("")
             raise
 

@@ -67,9 +67,9 @@ WRONG = {
     f"train --tasks small {SMALL} --run-dir {{tmp}}/used": "is already used; choose another --run-dir",
     f"train --tasks small {SMALL} --run-dir {{tmp}}/file": "is a file, not a folder",
     f"train --tasks small {SMALL} --run-dir {{tmp}}/file/below": "cannot write to the run folder",
-    "train --resume {tmp}/nowhere": "is not the folder of a run: it has no config.yaml",
-    "train --resume {tmp}/used": "is not the folder of a run",
-    "train --resume {tmp}/run --beta 1": "--resume continues a run with its own config",
+    "train --resume {tmp}/nowhere": "is not a run folder: it has no config.yaml",
+    "train --resume {tmp}/used": "is not a run folder",
+    "train --resume {tmp}/run --beta 7": "only its topology may change",
     "train --resume-if-exists": "--resume-if-exists needs --run-dir",
     "train --restart": "--restart needs --resume DIR",
     # Fine-tuning
