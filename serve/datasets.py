@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import time
+from pathlib import Path as FilePath
+
+import numpy as np
+from PIL import Image
 
 from rayctsl.data.catalog import CATALOG, closest_name
 from rayctsl.data.embedded import EMBEDDED
 from rayctsl.data.library import data_root
 from rayctsl.data.roots import open_root
+from rayctsl.data.store import open_split
 from rayctsl.words import one_line
 from serve.problems import HttpProblem, log
 from serve.schemas import DatasetDocument
 
 REFRESH_SECONDS = 5.0
+THUMBNAILS = 10
 
 
 class DatasetCatalog:
@@ -24,6 +31,7 @@ class DatasetCatalog:
         self._lock = threading.Lock()
         self._looked = float("-inf")
         self._datasets: dict[str, DatasetDocument] = {}
+        self._thumbnails: dict[str, bytes | None] = {}
 
     def all(self) -> dict[str, DatasetDocument]:
         with self._lock:
@@ -51,6 +59,26 @@ class DatasetCatalog:
             detail = f"Dataset '{name}' is known but not prepared: run python -m rayctsl.data prepare {name}"
             raise HttpProblem(409, detail, "dataset-not-prepared")
         return known[name]
+
+    def thumbnail(self, name: str) -> bytes | None:
+        """A picture of the first classes; only of what lies prepared on a local disk: nothing is made for it."""
+        self.require(name)
+        with self._lock:
+            if self._thumbnails.get(name) is None:  # a job may have made the dataset meanwhile
+                self._thumbnails[name] = self._draw(name)
+            return self._thumbnails[name]
+
+    def _draw(self, name: str) -> bytes | None:
+        file = FilePath(self._root) / name / "train.arrow"
+        if "://" in self._root or not file.is_file():
+            return None
+        split = open_split(file)
+        firsts = [int(np.argmax(split.labels == label)) for label in range(min(THUMBNAILS, split.info.num_classes))]
+        strip = np.concatenate(list(split.images(np.array(firsts))), axis=1)
+        picture = Image.fromarray(strip[..., 0] if strip.shape[2] == 1 else strip)
+        sink = io.BytesIO()
+        picture.resize((picture.width * 56 // picture.height, 56), Image.Resampling.BILINEAR).save(sink, "PNG")
+        return sink.getvalue()
 
     def _look(self) -> dict[str, DatasetDocument]:
         found: dict[str, DatasetDocument] = {}

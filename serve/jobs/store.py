@@ -154,13 +154,17 @@ class JobStore:
             row = connection.execute(select(*FIELDS).where(JOBS.c.id == job_id)).first()
             return _job(row) if row else None
 
-    def page(self, limit: int, after: JobRow | None = None, status: str | None = None) -> list[JobRow]:
+    def page(
+        self, limit: int, after: JobRow | None = None, status: str | None = None, initialization: str | None = None
+    ) -> list[JobRow]:
         """The newest jobs first, from the one after `after` on."""
         query = select(*FIELDS).order_by(JOBS.c.number.desc()).limit(limit)
         if after is not None:
             query = query.where(JOBS.c.number < after.number)
         if status is not None:
             query = query.where(JOBS.c.status == status)
+        if initialization is not None:
+            query = query.where(JOBS.c.spec["initialization"]["id"].as_string() == initialization)
         with self._engine.connect() as connection:
             return [_job(row) for row in connection.execute(query)]
 

@@ -21,7 +21,7 @@ from serve.jobs.view import dump_job, show_job
 from serve.keys import Caller
 from serve.problems import HttpProblem, documented
 from serve.routes.initializations import WEIGHTS_RESPONSES, Fresh, find
-from serve.schemas import JOB_ID, FinetuneRequest, Job, JobList
+from serve.schemas import ID, JOB_ID, FinetuneRequest, Job, JobList
 from serve.service import Service, caller_of, service_of
 from serve.uploads import owner_of
 
@@ -149,12 +149,13 @@ def list_jobs(
     service: Here,
     request: Request,
     status: Annotated[Status | None, Query()] = None,
+    initialization: Annotated[str | None, Query(pattern=ID, description="Only jobs that started from it")] = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     after: Annotated[str | None, Query(pattern=JOB_ID, description="The last id of the page before")] = None,
 ) -> Response:
     """A page of jobs, newest first."""
     last = require_job(service, after) if after is not None else None
-    jobs = service.store.page(limit + 1, last, status)
+    jobs = service.store.page(limit + 1, last, status, initialization)
     data = [dump_job(show_job(job, prefix=prefix_of(request))) for job in jobs[:limit]]
     return JSONResponse({"object": "list", "data": data, "has_more": len(jobs) > limit})
 

@@ -10,10 +10,10 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
  * A chart with its title and a legend that follows the pointer.
  *
  * runs: [{ label, colour }], end: where the x axis ends, range(low, high): the y axis, format(value): text of a value,
- * tick(value): the same at the axis.
+ * tick(value): the same at the axis, axis: what the y axis measures.
  * update(curves) takes one [[x, y], …] per run.
  */
-export function chart({ title, runs, range, format, tick = format, end = null, unit = "step", signal }) {
+export function chart({ title, runs, range, format, tick = format, end = null, unit = "step", axis = "", signal }) {
   const values = runs.map(() => h("strong"));
   const where = h("span", { class: "muted" });
   const legend = h(
@@ -43,7 +43,7 @@ export function chart({ title, runs, range, format, tick = format, end = null, u
     const width = Math.floor(holder.clientWidth);
     if (!width) return;
     if (plot) plot.setSize({ width, height: HEIGHT });
-    else plot = new globalThis.uPlot(options(width, runs, { range, tick, end }, read), align(curves), holder);
+    else plot = new globalThis.uPlot(options(width, runs, { range, tick, end, unit, axis }, read), align(curves), holder);
   }
 
   const size = new ResizeObserver(draw);
@@ -79,9 +79,9 @@ function align(curves) {
   ];
 }
 
-function options(width, runs, { range, tick, end }, read) {
+function options(width, runs, { range, tick, end, unit, axis }, read) {
   const font = `11px ${colour("--sans")}`;
-  const axis = {
+  const look = {
     stroke: () => colour("--muted"),
     font,
     ticks: { show: false },
@@ -102,8 +102,8 @@ function options(width, runs, { range, tick, end }, read) {
       y: { range: (_, low, high) => (low === null || low === undefined ? [0, 1] : range(low, high)) },
     },
     axes: [
-      { ...axis, size: 30, space: 60, values: (_, ticks) => ticks.map(compact) },
-      { ...axis, size: 52, space: 36, values: (_, ticks) => ticks.map(tick) },
+      { ...look, ...title(unit, 16), size: 30, space: 60, incrs: WHOLE, values: (_, ticks) => ticks.map(compact) },
+      { ...look, ...title(axis, 14), size: 52, space: 36, values: (_, ticks) => distinct(ticks, tick) },
     ],
     series: [
       {},
@@ -117,6 +117,15 @@ function options(width, runs, { range, tick, end }, read) {
     ],
     hooks: { setCursor: [(plot) => read(plot.cursor.idx ?? null)] },
   };
+}
+
+const WHOLE = [1, 2, 5].flatMap((one) => [...Array(9).keys()].map((power) => one * 10 ** power)).sort((a, b) => a - b);
+const title = (label, labelSize) => (label ? { label, labelSize, labelFont: `11px ${colour("--sans")}`, labelGap: 0 } : {});
+
+/** A tick whose text is the one before it says nothing. */
+function distinct(ticks, tick) {
+  const texts = ticks.map(tick);
+  return texts.map((text, i) => (i && text === texts[i - 1] ? "" : text));
 }
 
 /** A curve of a few hundred points as a line without axes. */

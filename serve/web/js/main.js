@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { empty, h, say } from "./dom.js";
 import { forgetToken, token } from "./token.js";
 import { showDatasets } from "./views/datasets.js";
+import { showComparison } from "./views/compare.js";
 import { showForm } from "./views/form.js";
 import { showInitialization } from "./views/initialization.js";
 import { showInitializations } from "./views/initializations.js";
@@ -19,6 +20,7 @@ const ROUTES = [
   [/^\/jobs\/([^/]+)$/, showJob, "jobs"],
   [/^\/datasets\/?$/, showDatasets, "datasets"],
   [/^\/datasets\/([^/]+)$/, showDatasets, "datasets"],
+  [/^\/compare\/?$/, showComparison, "jobs"],
   [/^\/finetune\/?$/, showForm, "finetune"],
 ];
 
@@ -37,8 +39,16 @@ function route() {
   main.replaceChildren();
   const id = found ? decode(found.exec(path)[1] ?? "") : "";
   view(main, { id, query: new URLSearchParams(search), signal: shown.signal });
-  document.title = `${main.querySelector("h1").textContent} · rayctsl`;
+  retitle();
 }
+
+/** The tab says what the page shows, also once a job's own name is known. */
+function retitle() {
+  const title = `${main.querySelector("h1")?.textContent ?? ""} · rayctsl`;
+  if (document.title !== title) document.title = title;
+}
+
+new MutationObserver(retitle).observe(main, { childList: true, subtree: true, characterData: true });
 
 function decode(text) {
   try {
@@ -56,9 +66,10 @@ function showNothing(root) {
 async function lookAtHealth() {
   const health = document.getElementById("health");
   try {
-    const { ray } = await get("readyz", { quiet: true });
-    health.dataset.state = ray;
-    say(health, ray === "up" ? "Ready" : "Jobs wait for Ray");
+    const { status, ray, reasons } = await get("readyz", { quiet: true });
+    health.dataset.state = status === "ok" ? "up" : "down";
+    health.title = (reasons ?? []).join(" ");
+    say(health, status === "ok" ? "Ready" : ray === "up" ? "Degraded" : "Jobs wait for Ray");
   } catch {
     health.dataset.state = "lost";
     say(health, "Unreachable");

@@ -4,19 +4,21 @@ import { chart } from "../charts.js";
 import { h, say } from "../dom.js";
 import { checksum, downloadButton } from "../files.js";
 import { count, decimal, percent } from "../format.js";
+import { hasEnded } from "./status.js";
 
 /** The numbers people come for, and the model when there is one. */
 export function numbers(job) {
   const accuracy = h("strong");
   const scratch = h("strong");
   const gain = h("strong");
+  const gainLabel = h("span");
   const number = (value, label, name = "") => h("div", { class: `number ${name}` }, value, h("span", {}, label));
   const node = h(
     "section",
     { class: "numbers", "aria-label": "Accuracy on the test images" },
     number(accuracy, "accuracy", "main"),
     job.compare_with_scratch && number(scratch, "from scratch"),
-    job.compare_with_scratch && number(gain, "difference, points"),
+    job.compare_with_scratch && h("div", { class: "number" }, gain, gainLabel),
   );
   let download = null;
   return {
@@ -25,7 +27,10 @@ export function numbers(job) {
       const [ours, theirs] = ["initialization", "scratch"].map((run) => [...points[run].values()].at(-1)?.accuracy);
       say(accuracy, percent(ours) || "–");
       say(scratch, percent(theirs) || "–");
-      const difference = 100 * (ours - theirs);
+      // Only where both have a point: one of them is always a step ahead.
+      const both = [...points.initialization.keys()].filter((step) => points.scratch.has(step)).at(-1);
+      const difference = 100 * (points.initialization.get(both)?.accuracy - points.scratch.get(both)?.accuracy);
+      say(gainLabel, both && !hasEnded(now) ? `difference at step ${count(both)}, points` : "difference, points");
       say(gain, Number.isFinite(difference) ? `${difference < 0 ? "−" : "+"}${Math.abs(difference).toFixed(1)}` : "–");
       if (now.result && !download) node.append((download = model(now)));
     },
@@ -53,9 +58,10 @@ export function curves(job, signal) {
       range: (_, high) => [0, high > 0.4 ? 1 : high * 1.25 || 1],
       format: percent,
       tick: (value) => `${Number((100 * value).toFixed(1))} %`,
+      axis: "accuracy",
       ...common,
     }),
-    loss: chart({ title: "Training loss", range: aroundCurve, format: decimal, ...common }),
+    loss: chart({ title: "Training loss", range: aroundCurve, format: decimal, axis: "loss", ...common }),
   };
   const body = h("tbody");
   const head = h(

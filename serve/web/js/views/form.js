@@ -1,6 +1,6 @@
 /** The form that starts a fine-tune; its fields come from the service's own description of the request. */
 
-import { get, newKey, post } from "../api.js";
+import { get, newKey, post, request } from "../api.js";
 import { empty, failure, h, loading, say } from "../dom.js";
 import { count, tasksOf } from "../format.js";
 import { buildFields, fieldError } from "./fields.js";
@@ -37,6 +37,7 @@ function form(datasets, newest, schema, query, signal) {
   const initialization = initializationSelect(newest, query.get("initialization"));
   const hint = h("p", { class: "hint", id: "dataset-hint" });
   const seen = h("p", { class: "hint warn", id: "seen-hint", role: "status" });
+  const pictures = h("img", { class: "thumbnails", hidden: true, alt: "" });
   const trouble = h("div");
   const send = h("button", { class: "primary", type: "submit" }, "Start");
   const fields = buildFields(schema, query);
@@ -50,6 +51,7 @@ function form(datasets, newest, schema, query, signal) {
       h("label", { for: "dataset" }, "Dataset"),
       dataset,
       hint,
+      pictures,
       seen,
       fieldError("dataset"),
     ),
@@ -83,6 +85,7 @@ function form(datasets, newest, schema, query, signal) {
       size.placeholder = chosen?.num_train ? `all ${count(chosen.num_train)}` : "all";
     }
     say(hint, chosen ? datasetText(chosen) : "");
+    showPictures(pictures, chosen, signal);
     const card = newest.data.find((one) => one.id === initialization.value) ?? newest.data[0];
     const known = chosen && tasksOf(card).some((task) => task.split("@")[0] === chosen.name.split("@")[0]);
     say(seen, known ? `${card.id} was meta-trained on ${chosen.name}: a result here says little about new data.` : "");
@@ -112,6 +115,22 @@ function form(datasets, newest, schema, query, signal) {
     }
   });
   return [node, code.node];
+}
+
+/** Fetched, not linked: an image's address cannot carry a key. */
+async function showPictures(image, dataset, signal) {
+  image.hidden = true;
+  if (!dataset?.prepared) return;
+  try {
+    const response = await request(`datasets/${encodeURIComponent(dataset.name)}/thumbnail`, { signal, quiet: true });
+    if (response.status === 204) return;
+    URL.revokeObjectURL(image.src);
+    image.src = URL.createObjectURL(await response.blob());
+    image.alt = `Images of the first classes of ${dataset.name}`;
+    image.hidden = false;
+  } catch {
+    // Without pictures the form is complete.
+  }
 }
 
 const datasetText = (one) =>

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { chart } from "../charts.js";
 import { facts, h, loading } from "../dom.js";
 import { checksum, downloadButton } from "../files.js";
-import { bytes, count, curveOf, decimal, moment, nameOf, tasksOf } from "../format.js";
+import { bytes, count, curveOf, decimal, moment, nameOf, percent, tasksOf } from "../format.js";
 import { token } from "../token.js";
 import { chips } from "./initializations.js";
 import { pythonString, serviceAddress, shellWord, snippet } from "./snippets.js";
@@ -43,6 +43,7 @@ function content(card, signal) {
       ),
       checksum(card.sha256),
     ),
+    finetunes(card, signal),
     h("section", { class: "card" }, curve(card, signal)),
     h("section", { class: "card" }, h("h2", {}, "How it was made"), facts(made(card)), wholeCard(card)),
     h("section", { class: "card" }, h("h2", {}, "Use it"), snippets(card)),
@@ -62,10 +63,47 @@ function curve(card, signal) {
     range,
     format: decimal,
     unit: "inner step",
+    axis: "loss",
     signal,
   });
   drawn.update([points]);
   return drawn.node;
+}
+
+/** How well it fine-tunes: the jobs that started from it here, best first, beside random weights where they were tried. */
+function finetunes(card, signal) {
+  const holder = h("div");
+  loading(holder, signal, async () => {
+    const query = { initialization: card.id, status: "succeeded", limit: 100 };
+    const { data } = await get("finetune", { query, signal, quiet: true });
+    if (!data.length) {
+      const start = h("a", { href: `#/finetune?initialization=${encodeURIComponent(card.id)}` }, "Fine-tune it");
+      return h("p", { class: "muted" }, "Nobody has fine-tuned it here yet. ", start, " to see how well it does.");
+    }
+    const row = (job) => {
+      const { accuracy, scratch_accuracy: scratch } = job.result;
+      const gain = scratch === null ? "" : `${(100 * (accuracy - scratch)).toFixed(1)}`;
+      return h(
+        "tr",
+        {},
+        h("th", { scope: "row" }, h("a", { href: `#/jobs/${job.id}` }, job.dataset)),
+        h("td", { class: "right" }, count(job.progress.steps)),
+        h("td", { class: "right" }, percent(accuracy)),
+        h("td", { class: "right" }, scratch === null ? "" : percent(scratch)),
+        h("td", { class: "right" }, gain),
+      );
+    };
+    const best = data.sort((a, b) => b.result.accuracy - a.result.accuracy).slice(0, 20);
+    const heads = ["Dataset", "Steps", "Accuracy", "From scratch", "Difference, points"];
+    const table = h(
+      "table",
+      {},
+      h("thead", {}, h("tr", {}, heads.map((text) => h("th", { scope: "col" }, text)))),
+      h("tbody", {}, best.map(row)),
+    );
+    return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "How it fine-tunes" }, table);
+  });
+  return h("section", { class: "card" }, h("h2", {}, "How it fine-tunes"), holder);
 }
 
 function made(card) {

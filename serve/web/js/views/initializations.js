@@ -87,7 +87,7 @@ function nothing(words) {
   return empty(
     "No initialization yet.",
     h("p", {}, "Train one into the service's storage and it appears here:"),
-    h("pre", {}, "python -m rayctsl.train --run-dir STORAGE/first"),
+    h("pre", { tabindex: "0" }, "python -m rayctsl.train --run-dir STORAGE/first"),
   );
 }
 

@@ -9,8 +9,6 @@ import { linkTo } from "./initializations.js";
 import { predictor } from "./predict.js";
 import { cancelControl, hasEnded, progressBar, statusPill } from "./status.js";
 
-const REPEATED = ["steps", "train_size", "alpha", "batch_size", "weight_decay", "evaluate_every"];
-
 export function showJob(root, { id, signal }) {
   const holder = h("div");
   const heading = h("h1", {}, "Job");
@@ -64,6 +62,7 @@ function header(job) {
   const pill = statusPill();
   const bar = progressBar("Progress");
   const left = h("span", { class: "muted" });
+  const reason = h("p", { class: "notice bad", role: "alert", hidden: true });
   const cancel = cancelControl(job.id, (next) => part.cancelled(next));
   const repeat = h("a", { class: "button" }, "Run again");
   let start = null;
@@ -87,16 +86,18 @@ function header(job) {
       ),
       h("div", { class: "buttons" }, cancel.node, repeat),
     ),
+    reason,
     bar.node,
     h("p", { class: "line" }, h("span", {}, "created ", moment(job.created_at)), left),
   );
 
   /** Time left by the pace since the page first saw a step: the clocks of browser and service may differ. */
-  function timeLeft({ status, progress, started_at: began, finished_at: ended }) {
+  function timeLeft({ status, progress, started_at: began, finished_at: ended, predicted_seconds: predicted }) {
     if (ended && status === "succeeded") return `${count(progress.steps)} steps in ${duration(ended - began)}`;
     if (ended) return began ? `stopped after ${duration(ended - began)}` : "";
-    if (status === "queued") return "waits for its turn";
-    if (status !== "running" || !progress.step) return "";
+    const expected = predicted ? `, about ${duration(predicted)} by what such jobs took` : "";
+    if (status === "queued") return `waits for its turn${expected}`;
+    if (status !== "running" || !progress.step) return expected.slice(2);
     start ??= { step: progress.step, at: performance.now() };
     const pace = (progress.step - start.step) / (performance.now() - start.at);
     return pace > 0 ? `about ${duration((progress.steps - progress.step) / pace / 1000)} left` : "";
@@ -105,6 +106,8 @@ function header(job) {
   part.update = (now) => {
     for (const piece of [pill, bar, cancel]) piece.update(now);
     say(left, timeLeft(now));
+    reason.hidden = !now.error;
+    say(reason, now.error ? `It failed: ${now.error.message}` : "");
     repeat.hidden = !hasEnded(now);
     repeat.href = `#/finetune?${new URLSearchParams(repeated(now))}`;
   };
@@ -119,8 +122,7 @@ function repeated(job) {
     compare_with_scratch: job.compare_with_scratch,
     label: job.label,
   };
-  for (const name of REPEATED)
-    if (job.config[name] !== null && job.config[name] !== undefined) kept[name] = job.config[name];
+  for (const [name, value] of Object.entries(job.config)) if (value !== null && value !== undefined) kept[name] = value;
   return kept;
 }
 
@@ -133,15 +135,21 @@ function outcome(signal) {
     update(job) {
       if (!hasEnded(job) || shown === job.status) return;
       shown = job.status;
-      if (job.error) node.replaceChildren(failure(new Error(job.error.message)));
       if (!job.result) return;
       node.replaceChildren(predictor(job.id, signal));
     },
   };
 }
 
+/** Everything that is needed to repeat the job, whatever the recipe has. */
 function settings(job) {
-  const { config } = job;
+  const words = (value) => {
+    if (value === null || value === undefined) return "automatic";
+    if (typeof value === "boolean") return value ? "yes" : "no";
+    if (Array.isArray(value)) return value.join(", ");
+    return Number.isInteger(value) ? count(value) : typeof value === "number" ? decimal(value) : String(value);
+  };
+  const title = (name) => name.charAt(0).toUpperCase() + name.slice(1).replaceAll("_", " ");
   return h(
     "section",
     { class: "card" },
@@ -149,13 +157,8 @@ function settings(job) {
     facts([
       ["Dataset", job.dataset],
       ["Initialization", job.initialization.id],
-      ["Steps", count(config.steps)],
-      ["Training images", config.train_size ? count(config.train_size) : "all"],
       ["Seed", count(job.seed)],
-      ["Learning rate", decimal(config.alpha)],
-      ["Batch size", count(config.batch_size)],
-      ["Weight decay", decimal(config.weight_decay)],
-      ["Optimizer", config.optimizer && String(config.optimizer)],
+      ...Object.entries(job.config).map(([name, value]) => [title(name), words(value)]),
       ["Job", job.id],
     ]),
   );

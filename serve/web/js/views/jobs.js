@@ -1,13 +1,25 @@
-/** The list of jobs, kept up to date while it is looked at. */
+/** The jobs as a table, kept up to date while it is looked at: search, filter, sort, and choose some to compare. */
 
 import { get } from "../api.js";
 import { empty, failure, h, loading, say } from "../dom.js";
-import { moment, percent } from "../format.js";
+import { count, decimal, moment, percent } from "../format.js";
 import { pause } from "../stream.js";
 import { cancelControl, hasEnded, progressBar, statusPill } from "./status.js";
 
 const STATUSES = ["queued", "starting", "running", "cancelling", "succeeded", "failed", "cancelled"];
-const PAGE = 20;
+const PAGE = 50;
+const MOST_COMPARED = 6;
+
+/** What the table can be sorted by: name, label, value of a job. */
+const COLUMNS = [
+  ["job", "Job", (job) => (job.label || job.dataset).toLowerCase()],
+  ["status", "Status", (job) => STATUSES.indexOf(job.status)],
+  ["accuracy", "Accuracy", (job) => job.result?.accuracy ?? -1],
+  ["steps", "Steps", (job) => job.progress.steps],
+  ["alpha", "Rate", (job) => job.config.alpha],
+  ["seed", "Seed", (job) => job.seed],
+  ["created", "Created", (job) => job.created_at],
+];
 
 export function showJobs(root, { query, signal }) {
   const wanted = STATUSES.includes(query.get("status")) ? query.get("status") : "";
@@ -18,42 +30,72 @@ export function showJobs(root, { query, signal }) {
     STATUSES.map((status) => h("option", { value: status, selected: status === wanted }, status)),
   );
   filter.addEventListener("change", () => (location.hash = filter.value ? `#/jobs?status=${filter.value}` : "#/jobs"));
+  const search = h("input", { type: "search", id: "job-search", placeholder: "Label, dataset, initialization…" });
   const holder = h("div");
   root.append(
     h("h1", {}, "Jobs"),
     h("p", { class: "lead" }, "Fine-tuning, newest first. Jobs go on when you leave this page."),
-    h("div", { class: "filters" }, h("div", {}, h("label", { for: "status" }, "Status"), filter)),
+    h(
+      "div",
+      { class: "filters", role: "search" },
+      h("div", {}, h("label", { for: "job-search" }, "Search"), search),
+      h("div", {}, h("label", { for: "status" }, "Status"), filter),
+    ),
     holder,
   );
-  loading(holder, signal, async () =>
-    list(await get("finetune", { query: { limit: PAGE, status: wanted }, signal }), wanted, signal),
-  );
+  loading(holder, signal, async () => {
+    const first = await get("finetune", { query: { limit: PAGE, status: wanted }, signal });
+    return table(first, wanted, search, signal);
+  });
 }
 
-function list(first, status, signal) {
+function table(first, status, search, signal) {
   const rows = new Map();
-  const node = h("ul", { class: "cards" });
+  const body = h("tbody");
+  const order = { name: "created", down: true };
   const more = h("button", { type: "button", class: "more" }, "Show more");
+  const compare = compareBar(() => [...rows.values()].filter((row) => row.chosen()).map((row) => row.job()));
+  const heads = COLUMNS.map(([name, text]) => sortHead(name, text, order, arrange));
   const nothing = empty(
     status ? `No job is ${status}.` : "No jobs yet.",
     h("p", {}, h("a", { href: "#/finetune" }, "Start a fine-tune")),
   );
+  const unmatched = h("p", { class: "muted", role: "status", hidden: true }, "No job matches the search.");
+  const box = h(
+    "div",
+    { class: "card scroll jobs", tabindex: "0", role: "region", "aria-label": "Jobs" },
+    h(
+      "table",
+      {},
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, h("span", { class: "sr" }, "Compare")), heads)),
+      body,
+    ),
+  );
 
-  /** New jobs go to their place by age, known ones change in place: the keyboard's focus stays where it is. */
+  /** Rows in their order; one that holds the keyboard's focus stays in the document while others move around it. */
+  function arrange() {
+    const [, , value] = COLUMNS.find(([name]) => name === order.name);
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const sorted = [...rows.values()].sort((a, b) => {
+      const [x, y] = [value(a.job()), value(b.job())];
+      return (x < y ? -1 : x > y ? 1 : 0) * (order.down ? -1 : 1);
+    });
+    sorted.forEach((row, place) => {
+      if (body.children[place] !== row.node) body.insertBefore(row.node, body.children[place] ?? null);
+      row.node.hidden = !words.every((word) => row.text().includes(word));
+    });
+    nothing.hidden = rows.size > 0;
+    box.hidden = rows.size === 0;
+    unmatched.hidden = rows.size === 0 || sorted.some((row) => !row.node.hidden);
+    for (const head of heads) head.mark();
+  }
+
   function merge(jobs) {
     for (const job of jobs) {
       if (rows.has(job.id)) rows.get(job.id).update(job);
-      else {
-        const row = jobRow(job);
-        const older = [...rows.values()].filter((other) => other.job().created_at < job.created_at);
-        rows.set(job.id, row);
-        node.insertBefore(
-          row.node,
-          [...node.children].find((item) => older.some((other) => other.node === item)) ?? null,
-        );
-      }
+      else rows.set(job.id, jobRow(job, compare.update));
     }
-    nothing.hidden = rows.size > 0;
+    arrange();
   }
 
   /** With a status asked for, jobs of the first page that have it no longer leave the list. */
@@ -65,16 +107,14 @@ function list(first, status, signal) {
       row.node.remove();
       rows.delete(id);
     }
-    nothing.hidden = rows.size > 0;
+    arrange();
   }
 
   more.addEventListener("click", async () => {
     more.disabled = true;
     try {
-      const page = await get("finetune", {
-        query: { limit: PAGE, status, after: node.lastElementChild.dataset.id },
-        signal,
-      });
+      const oldest = [...rows.values()].map((row) => row.job()).sort((a, b) => a.created_at - b.created_at)[0];
+      const page = await get("finetune", { query: { limit: PAGE, status, after: oldest.id }, signal });
       merge(page.data);
       more.hidden = !page.has_more;
     } catch (error) {
@@ -99,49 +139,88 @@ function list(first, status, signal) {
     }
   }
 
+  search.addEventListener("input", arrange, { signal });
   merge(first.data);
   more.hidden = !first.has_more;
   keepUp();
-  return [nothing, node, more];
+  return [nothing, unmatched, compare.node, box, more];
 }
 
-function jobRow(first) {
+function sortHead(name, text, order, arrange) {
+  const button = h("button", { type: "button", class: "sort" }, text);
+  const node = h("th", { scope: "col" }, button);
+  button.addEventListener("click", () => {
+    order.down = order.name === name ? !order.down : true;
+    order.name = name;
+    arrange();
+  });
+  node.mark = () => {
+    if (order.name === name) node.setAttribute("aria-sort", order.down ? "descending" : "ascending");
+    else node.removeAttribute("aria-sort");
+  };
+  return node;
+}
+
+/** Says how many are chosen, and leads to their curves. */
+function compareBar(chosen) {
+  const text = h("span", { role: "status" });
+  const link = h("a", { class: "button" }, "Compare their curves");
+  const node = h("p", { class: "compare-bar", hidden: true }, text, link);
+  function update() {
+    const jobs = chosen();
+    node.hidden = jobs.length === 0;
+    say(text, jobs.length === 1 ? "1 job chosen; choose another" : `${jobs.length} jobs chosen`);
+    link.hidden = jobs.length < 2 || jobs.length > MOST_COMPARED;
+    if (jobs.length > MOST_COMPARED) say(text, `${jobs.length} jobs chosen; ${MOST_COMPARED} can be compared`);
+    link.href = `#/compare?jobs=${jobs.map((job) => job.id).join(",")}`;
+  }
+  return { node, update };
+}
+
+function jobRow(first, onChoice) {
   let current = first;
+  const name = first.label || first.dataset;
+  const box = h("input", { type: "checkbox", "aria-label": `Compare ${name} (${first.id})` });
   const pill = statusPill();
   const bar = progressBar(`Progress of job ${first.id}`);
-  const outcome = h("p", { class: "outcome" });
+  const outcome = h("span", { class: "outcome" });
+  const reason = h("span", { class: "reason" });
   const cancel = cancelControl(first.id, update);
+  box.addEventListener("change", onChoice);
   const node = h(
-    "li",
-    { class: "card entry job", "data-id": first.id },
-    pill.node,
+    "tr",
+    { class: "job", "data-id": first.id },
+    h("td", {}, box),
     h(
-      "div",
-      { class: "about" },
-      h("h2", {}, h("a", { href: `#/jobs/${first.id}` }, first.label || first.dataset)),
-      h(
-        "p",
-        { class: "line" },
-        first.label && h("span", {}, first.dataset),
-        h("span", {}, `from ${first.initialization.id}`),
-        moment(first.created_at),
-      ),
+      "th",
+      { scope: "row" },
+      h("a", { href: `#/jobs/${first.id}` }, name),
+      h("span", { class: "line" }, first.label && h("span", {}, first.dataset), h("span", {}, first.initialization.id)),
+      reason,
     ),
-    h("div", { class: "actions" }, outcome, bar.node, cancel.node),
+    h("td", {}, pill.node, bar.node, cancel.node),
+    h("td", { class: "right" }, outcome),
+    h("td", { class: "right" }, count(first.progress.steps)),
+    h("td", { class: "right" }, decimal(first.config.alpha)),
+    h("td", { class: "right" }, count(first.seed)),
+    h("td", {}, moment(first.created_at)),
   );
 
   function update(job) {
     current = job;
     for (const part of [pill, bar, cancel]) part.update(job);
     bar.node.hidden = hasEnded(job);
-    say(outcome, job.result ? result(job.result) : (job.error?.message ?? ""));
+    say(outcome, job.result ? result(job.result) : "");
+    say(reason, job.error?.message ?? "");
   }
 
   update(first);
-  return { node, update, job: () => current };
+  const text = () =>
+    [current.id, current.label, current.dataset, current.initialization.id, current.status].join(" ").toLowerCase();
+  return { node, update, job: () => current, chosen: () => box.checked, text };
 }
 
 function result({ accuracy, scratch_accuracy: scratch }) {
-  const compared = scratch === null ? "" : `, ${percent(scratch)} from scratch`;
-  return `${percent(accuracy)} correct${compared}`;
+  const compared = scratch === null ? "" : ` (${percent(scratch)} from scratch)`;
+  return `${percent(accuracy)}${compared}`;
 }

@@ -1,0 +1,203 @@
+"""Every view of the page with jobs in every state: no accessibility findings, nothing too wide, from phone to desk."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from rayctsl.config import FinetuneConfig
+from rayctsl.jobs.contracts import Failure, JobSpec, Result, Source, Weights
+from rayctsl.jobs.files import EventLog
+from rayctsl.storage import Storage
+from serve.bench.instance import Instance, make_dataset, make_initialization
+from serve.jobs.store import JobStore, NewJob
+from serve.jobs.tables import open_database
+
+CHROMIUM = Path("/usr/bin/chromium")
+AXE = (Path(__file__).parent.parent / "assets" / "axe" / "axe.min.js").read_text()
+ARGUMENTS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--no-first-run"]
+REASON = "training diverged by step 50: the loss is not finite; try a smaller learning rate"
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium here: apt-get install chromium"),
+]
+
+
+def fill(folder: Path) -> dict[str, str]:
+    """Jobs in every state, as a service leaves them; their ids by state."""
+    card = make_initialization(folder / "storage")
+    source = Source(id=card.id, sha256=card.card.sha256, path=card.path)
+    store, ids = JobStore(open_database(f"sqlite:///{folder}/storage/service/jobs.sqlite3")), {}
+    for number, state in enumerate(("queued", "failed", "succeeded", "second")):
+        config = FinetuneConfig(steps=60, batch_size=16, seeds=1)
+        spec = JobSpec(
+            dataset="stripes",
+            data_root=str(folder / "data"),
+            initialization=source,
+            seed=number,
+            compare_with_scratch=state != "second",
+            config=config,
+        )
+        job, _ = store.create(NewJob({"label": f"a {state} job"}, spec, "x"), max_queued=9)
+        ids[state] = job.id
+        if state == "queued":
+            continue
+        log = EventLog(Storage(folder / "storage").inside(f"jobs/{job.id}"), 1)
+        for step in range(3, 61 if state != "failed" else 22, 3):
+            log.reach("initialization", step, 60 / (step + 30), step / 70)
+            if state == "succeeded":
+                log.reach("scratch", step, 60 / (step + 25), step / 90)
+        store.change(job, status="starting", attempt=1, worker="w", started_at=time.time())
+        running = store.get(job.id)
+        assert running is not None
+        if state == "failed":
+            store.change(
+                running, status="failed", error=Failure(code="bad_input", message=REASON), finished_at=time.time()
+            )
+            continue
+        result = Result(
+            accuracy=60 / 70,
+            scratch_accuracy=60 / 90 if state == "succeeded" else None,
+            loss=0.6,
+            train_size=48,
+            test_size=24,
+            num_classes=3,
+            dataset_checksum="0" * 64,
+            weights=Weights(sha256="0" * 64, size=23_456),
+            versions={},
+        )
+        store.change(running, status="succeeded", result=result, step=60, finished_at=time.time() + 9)
+    store.close()
+    return {**ids, "card": card.id}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Instance, dict[str, str]]]:
+    folder = tmp_path_factory.mktemp("views")
+    make_dataset(folder / "data")
+    ids = fill(folder)
+    with Instance(folder, "--address", "http://127.0.0.1:1").running() as instance:
+        yield instance, ids
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+def views(ids: dict[str, str]) -> dict[str, str]:
+    """Addresses, and a text that shows that the view is complete."""
+    return {
+        "#/initializations": "loss|no curve",
+        f"#/initializations/{ids['card']}": "Difference, points",
+        "#/jobs": REASON,
+        f"#/jobs/{ids['queued']}": "waits for its turn",
+        f"#/jobs/{ids['failed']}": "It failed",
+        f"#/jobs/{ids['succeeded']}": "Try it",
+        "#/finetune?dataset=stripes": "More settings",
+        f"#/compare?jobs={ids['succeeded']},{ids['second']}": "At step 60",
+        "#/compare": "Choose two or more jobs",
+        "#/nothing": "There is no such page",
+    }
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_accessibility_findings_and_nothing_too_wide(
+    world: tuple[Instance, dict[str, str]], browser: Browser, scheme: Literal["light", "dark"]
+) -> None:
+    instance, ids = world
+    found = []
+    context = browser.new_context(color_scheme=scheme, bypass_csp=True)
+    page = context.new_page()
+    page.on("pageerror", lambda error: found.append(str(error)))
+    for width in (1280, 360):
+        page.set_viewport_size({"width": width, "height": 800})
+        for view, text in views(ids).items():
+            page.goto(f"{instance.url}/{view}")
+            expect(page.locator("main")).to_contain_text(re.compile(text))
+            page.evaluate(AXE)
+            result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+            found += [f"{view} {width}: {one['id']} {one['nodes'][0]['html']}" for one in result["violations"]]
+            if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
+                found.append(f"{view} is too wide at {width}")
+    context.close()
+    assert found == []
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    yield context.new_page()
+    context.close()
+
+
+def test_jobs_are_searched_sorted_and_compared(world: tuple[Instance, dict[str, str]], page: Page) -> None:
+    instance, ids = world
+    page.goto(f"{instance.url}/#/jobs")
+    rows = page.locator("tr.job:visible")
+    expect(rows).to_have_count(4)
+    page.get_by_label("Search").fill("failed")
+    expect(rows).to_have_count(1)
+    expect(rows.first).to_contain_text(REASON)
+    page.get_by_label("Search").fill("")
+    page.get_by_role("button", name="Seed").click()
+    assert [row.get_attribute("data-id") for row in rows.all()] == [
+        ids[state] for state in ("second", "succeeded", "failed", "queued")
+    ]
+    expect(page.locator("th[aria-sort=descending]")).to_have_text("Seed")
+    for state in ("second", "succeeded"):
+        page.locator(f"tr[data-id={ids[state]}] input").check()
+    page.get_by_role("link", name="Compare their curves").click()
+    expect(page).to_have_title("Compare jobs · rayctsl")
+    expect(page.get_by_role("heading", name="At step 60, which all have reached")).to_be_visible()
+    expect(page.get_by_role("img", name="Accuracy on the test images")).to_be_visible()
+
+
+def test_failed_job_says_why_first_and_its_tab_has_its_name(world: tuple[Instance, dict[str, str]], page: Page) -> None:
+    instance, ids = world
+    page.goto(f"{instance.url}/#/jobs/{ids['failed']}")
+    alert = page.get_by_role("alert").first
+    expect(alert).to_have_text(f"It failed: {REASON}")
+    box, chart = alert.bounding_box(), page.locator(".chart").first.bounding_box()
+    assert box is not None
+    assert chart is not None
+    assert box["y"] < chart["y"]
+    expect(page).to_have_title("a failed job · rayctsl")
+
+
+def test_form_is_the_service_s_description_and_gives_commands(
+    world: tuple[Instance, dict[str, str]], page: Page
+) -> None:
+    instance, _ = world
+    page.goto(f"{instance.url}/#/finetune?dataset=stripes&label=it%27s")
+    document = page.request.get(f"{instance.url}/openapi.json").json()
+    names = set(document["components"]["schemas"]["FinetuneRequest"]["properties"])
+    expect(page.get_by_label("Steps", exact=True)).to_have_value("1000")
+    assert set(page.locator("form [name]").evaluate_all("all => all.map(one => one.name)")) == names
+    expect(page.get_by_role("img", name="Images of the first classes of stripes")).to_be_visible()
+    page.get_by_text("The same as a command").click()
+    curl = page.locator("pre").first.inner_text()
+    assert "'\\''" in curl, "what a user wrote is quoted for the shell"
+    sent = json.loads(curl.split("-d '", 1)[1].rstrip("'").replace("'\\''", "'"))
+    assert sent["label"] == "it's"
+    assert 'client.finetune("stripes"' in page.locator("pre").nth(1).inner_text()
+
+
+def test_the_api_page_shows_every_route(world: tuple[Instance, dict[str, str]], page: Page) -> None:
+    instance, _ = world
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.goto(f"{instance.url}/docs")
+    expect(page.locator(".opblock")).not_to_have_count(0)
+    expect(page.get_by_text("/finetune/{id}/predict")).to_be_visible()
+    assert complaints == []
