@@ -20,6 +20,7 @@ def test_shipped_suites():
         "embedded",
         "imagenet",
         *lengths,
+        "long",
         "meta_album",
         "paper",
         "shared",
