@@ -11,7 +11,7 @@ from starlette.middleware import Middleware
 from rayctsl.contract import JsonObject
 from serve import problems
 from serve.middleware import BodyLimit, Guard, HeadAsGet, Observe
-from serve.routes import datasets, events, finetune, health, hub, initializations, page, predict, uploads
+from serve.routes import comparisons, datasets, events, finetune, health, hub, initializations, page, predict, uploads
 from serve.service import Service
 from serve.settings import Settings
 
@@ -55,7 +55,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.service = service
     problems.install(app)
-    for module in (initializations, finetune, events, predict, datasets, uploads, health):
+    for module in (initializations, finetune, events, predict, datasets, uploads, comparisons, health):
         app.include_router(module.router)
         app.include_router(module.router, prefix="/v1", include_in_schema=False)
     app.include_router(page.build_router())

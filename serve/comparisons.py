@@ -1,0 +1,111 @@
+"""One dataset, many initializations: a comparison is a list of fine-tuning jobs, and the standings that they add up to.
+
+It is kept as `comparisons/<id>.json` in the storage; everything else is read from its jobs.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import secrets
+import time
+from dataclasses import dataclass
+
+from rayctsl.contract import Contract, read_contract
+from rayctsl.jobs.standings import rank
+from rayctsl.storage import Storage
+from serve.jobs.store import JobRow, JobStore
+
+FOLDER = "comparisons"
+ID = re.compile(r"cmp-[0-9a-f]{16}")
+
+
+class Comparison(Contract):
+    """What was asked for, and the jobs that answer it."""
+
+    id: str
+    owner: str | None
+    dataset: str
+    initializations: tuple[str, ...]
+    seeds: int
+    jobs: dict[str, tuple[str, ...]]
+    """By initialization: one job a seed."""
+    created_at: float
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of the leaderboard; accuracies as shares, None where no number is yet."""
+
+    initialization: str
+    accuracy: float | None
+    interval: float | None
+    behind: float | None
+    behind_interval: float | None
+    finished: int
+
+
+def new_comparison(
+    owner: str | None, dataset: str, initializations: tuple[str, ...], seeds: int, jobs: dict[str, tuple[str, ...]]
+) -> Comparison:
+    return Comparison(
+        id=f"cmp-{secrets.token_hex(8)}",
+        owner=owner,
+        dataset=dataset,
+        initializations=initializations,
+        seeds=seeds,
+        jobs=jobs,
+        created_at=round(time.time(), 3),
+    )
+
+
+def save(storage: Storage, comparison: Comparison) -> None:
+    storage.write(f"{FOLDER}/{comparison.id}.json", comparison.to_bytes())
+
+
+def find(storage: Storage, identifier: str) -> Comparison | None:
+    try:
+        return read_contract(Comparison, storage.read(f"{FOLDER}/{identifier}.json"), f"comparison {identifier}")
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def all_of(storage: Storage) -> list[Comparison]:
+    """Every comparison, newest first."""
+    names = [name.removesuffix(".json") for name in storage.names(FOLDER)]
+    found = [comparison for name in names if ID.fullmatch(name) and (comparison := find(storage, name))]
+    return sorted(found, key=lambda comparison: -comparison.created_at)
+
+
+def rows_of(store: JobStore, comparison: Comparison) -> dict[str, list[JobRow | None]]:
+    return {name: [store.get(job) for job in jobs] for name, jobs in comparison.jobs.items()}
+
+
+def leaderboard(rows: dict[str, list[JobRow | None]]) -> list[Place]:
+    """The best first, judged by the seeds that every initialization has finished; those without a number come last."""
+    finished = {
+        name: {seed: row.result.accuracy for seed, row in enumerate(of) if row and row.result}
+        for name, of in rows.items()
+    }
+    begun = {name: values for name, values in finished.items() if values}
+    common = sorted(set.intersection(*(set(values) for values in begun.values()))) if begun else []
+    places = []
+    if common:
+        for standing in rank({name: [100 * values[seed] for seed in common] for name, values in begun.items()}):
+            places.append(
+                Place(
+                    standing.name,
+                    _share(standing.mean),
+                    _share(standing.interval),
+                    _share(standing.behind),
+                    _share(standing.behind_interval),
+                    len(finished[standing.name]),
+                )
+            )
+    shown = {place.initialization for place in places}
+    rest = [Place(name, None, None, None, None, len(values)) for name, values in finished.items() if name not in shown]
+    return [*places, *rest]
+
+
+def _share(percent: float) -> float | None:
+    return None if math.isnan(percent) else round(percent / 100, 6)

@@ -1,0 +1,152 @@
+"""One dataset, many initializations: ask for a comparison, watch its leaderboard, cancel it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import JSONResponse, Response
+
+from rayctsl.config import RecipeConfig
+from serve import comparisons
+from serve.comparisons import Comparison
+from serve.jobs.store import JobRow, NewJob
+from serve.jobs.view import dump_job, show_job
+from serve.problems import HttpProblem, documented
+from serve.routes.finetune import accept, build_spec, cancel, require_json
+from serve.routes.initializations import Fresh
+from serve.schemas import DATASET_NAME, ID, FinetuneRequest
+from serve.service import Service, caller_of, service_of
+from serve.uploads import owner_of
+
+router = APIRouter(tags=["comparisons"])
+Here = Annotated[Service, Depends(service_of)]
+ComparisonId = Annotated[str, Path(pattern=r"^cmp-[0-9a-f]{16}$", description="A comparison's id")]
+MAX_JOBS = 60
+
+
+class ComparisonRequest(RecipeConfig):
+    """Which initializations to compare on which dataset; the recipe is the same for all."""
+
+    model_config = ConfigDict(strict=True)
+
+    dataset: Annotated[str, Field(pattern=DATASET_NAME)]
+    """A dataset's name, see GET /datasets."""
+    initializations: Annotated[list[Annotated[str, Field(pattern=ID)]], Field(min_length=2, max_length=20)]
+    """Their ids."""
+    seeds: Annotated[int, Field(ge=1, le=20)] = 3
+    """Independent runs of each, paired by seed."""
+
+
+class PlaceDocument(BaseModel):
+    """A line of the leaderboard: shares of 1, intervals as half widths at 95 %."""
+
+    initialization: str
+    accuracy: float | None
+    interval: float | None
+    behind: float | None = Field(description="Behind the best, seed by seed")
+    behind_interval: float | None
+    finished: int = Field(description="Seeds that have ended well")
+
+
+class ComparisonDocument(BaseModel):
+    """A comparison; the jobs of each initialization are in the order of the seeds, with their curves so far."""
+
+    id: str
+    dataset: str
+    seeds: int
+    created_at: float
+    status: str = Field(description="running or ended")
+    leaderboard: list[PlaceDocument]
+    jobs: dict[str, list[dict[str, object]]]
+
+
+@router.post(
+    "/comparisons",
+    status_code=202,
+    operation_id="create_comparison",
+    response_model=ComparisonDocument,
+    responses=documented(404, 409, 413, 415, 422, 429),
+    dependencies=[Depends(require_json)],
+)
+def create_comparison(service: Fresh, request: Request, body: ComparisonRequest) -> Response:
+    """Run every initialization on the dataset with the same recipe, seeds and batches."""
+    names = tuple(dict.fromkeys(body.initializations))
+    if len(names) * body.seeds > MAX_JOBS:
+        raise HttpProblem(422, f"A comparison may have {MAX_JOBS} jobs: {len(names)} x {body.seeds} are more.")
+    recipe = body.model_dump(include=set(RecipeConfig.model_fields))
+    made: dict[str, list[str]] = {name: [] for name in names}
+    try:
+        for seed in range(body.seeds):  # seed by seed, so that early numbers compare everybody
+            for name in names:
+                asked = FinetuneRequest(
+                    **recipe, dataset=body.dataset, initialization=name, seed=seed, label=f"comparison, seed {seed}"
+                )
+                made[name].append(_ask(service, request, asked).id)
+    except HttpProblem:
+        for job in [job for jobs in made.values() for job in jobs]:
+            cancel(service, job)
+        raise
+    jobs = {name: tuple(ids) for name, ids in made.items()}
+    comparison = comparisons.new_comparison(caller_of(request).name, body.dataset, names, body.seeds, jobs)
+    comparisons.save(service.storage, comparison)
+    document = _show(service, comparison)
+    return JSONResponse(document.model_dump(mode="json"), 202, {"location": f"/comparisons/{comparison.id}"})
+
+
+def _ask(service: Service, request: Request, body: FinetuneRequest) -> JobRow:
+    wanted = body.model_dump(mode="json")
+    fingerprint = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
+    caller = caller_of(request)
+    asked = NewJob(wanted, build_spec(service, body, owner_of(request)), fingerprint, None, caller.name)
+    return accept(service, asked, caller)[0]
+
+
+@router.get("/comparisons", operation_id="list_comparisons", responses=documented())
+def list_comparisons(service: Here, request: Request) -> list[ComparisonDocument]:
+    """Your comparisons, newest first, without their jobs."""
+    caller = caller_of(request)
+    own = [each for each in comparisons.all_of(service.storage) if caller.owns(each.owner)]
+    return [_show(service, each, brief=True) for each in own[:100]]
+
+
+@router.get("/comparisons/{id}", operation_id="get_comparison", responses=documented(404, 422))
+def get_comparison(service: Here, request: Request, id: ComparisonId) -> ComparisonDocument:
+    """The leaderboard as it stands, and the jobs with their curves."""
+    return _show(service, _require(service, request, id))
+
+
+@router.post("/comparisons/{id}/cancel", operation_id="cancel_comparison", responses=documented(404, 422))
+def cancel_comparison(service: Here, request: Request, id: ComparisonId) -> ComparisonDocument:
+    """Cancel whatever of it has not ended."""
+    comparison = _require(service, request, id)
+    for row in [row for of in comparisons.rows_of(service.store, comparison).values() for row in of]:
+        if row is not None and not row.ended:
+            cancel(service, row.id)
+    return _show(service, comparison)
+
+
+def _require(service: Service, request: Request, identifier: str) -> Comparison:
+    found = comparisons.find(service.storage, identifier)
+    if found is None or not caller_of(request).owns(found.owner):
+        raise HttpProblem(404, f"There is no comparison '{identifier}'.", "unknown-comparison")
+    return found
+
+
+def _show(service: Service, comparison: Comparison, brief: bool = False) -> ComparisonDocument:
+    rows = comparisons.rows_of(service.store, comparison)
+    storage = None if brief else service.storage
+    ended = all(row is None or row.ended for of in rows.values() for row in of)
+    return ComparisonDocument(
+        id=comparison.id,
+        dataset=comparison.dataset,
+        seeds=comparison.seeds,
+        created_at=comparison.created_at,
+        status="ended" if ended else "running",
+        leaderboard=[PlaceDocument(**asdict(place)) for place in comparisons.leaderboard(rows)],
+        jobs={} if brief else {n: [dump_job(show_job(r, storage)) for r in of if r] for n, of in rows.items()},
+    )

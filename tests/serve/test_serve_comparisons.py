@@ -1,0 +1,64 @@
+"""Comparisons over HTTP: the jobs that they make, all or none, and the leaderboard that grows from them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+from serve.bench.instance import Instance
+from serve.comparisons import leaderboard
+
+
+@pytest.fixture(scope="module")
+def client(waiting_service: Instance):
+    with httpx.Client(base_url=waiting_service.url, timeout=60.0, trust_env=False) as http:
+        yield http
+
+
+def row(accuracy: float | None) -> SimpleNamespace:
+    return SimpleNamespace(result=None if accuracy is None else SimpleNamespace(accuracy=accuracy))
+
+
+def test_the_leaderboard_compares_seeds_that_all_have_finished():
+    rows = {"late": [row(0.4), None, row(None)], "good": [row(0.8), row(0.9), row(0.7)], "none yet": [row(None)] * 3}
+    first, second, third = leaderboard(rows)  # type: ignore[arg-type]
+    assert (first.initialization, first.accuracy, first.finished) == ("good", 0.8, 3)
+    assert (second.initialization, second.accuracy, second.behind, second.finished) == ("late", 0.4, 0.4, 1)
+    assert second.interval is None
+    assert (third.initialization, third.accuracy) == ("none yet", None)
+
+
+def test_pairs_of_seeds_give_the_interval():
+    first, second = leaderboard({"a": [row(0.5), row(0.8)], "b": [row(0.4), row(0.7)]})  # type: ignore[arg-type]
+    assert (first.initialization, second.behind, second.behind_interval) == ("a", pytest.approx(0.1), pytest.approx(0))
+
+
+def test_asked_for_looked_at_and_cancelled(client):
+    ids = [card["id"] for card in client.get("/initializations").json()["data"]][:2]
+    body = {"dataset": "stripes", "initializations": ids, "seeds": 2, "steps": 5}
+    answer = client.post("/comparisons", json=body)
+    assert answer.status_code == 202, answer.text
+    made = client.get(answer.headers["location"]).json()
+    assert made["status"] == "running"
+    assert {name: [job["seed"] for job in jobs] for name, jobs in made["jobs"].items()} == {
+        each: [0, 1] for each in ids
+    }
+    assert [place["accuracy"] for place in made["leaderboard"]] == [None, None]
+    assert made["id"] in [each["id"] for each in client.get("/comparisons").json()]
+    ended = client.post(f"{answer.headers['location']}/cancel").json()
+    assert ended["status"] == "ended"
+    assert {job["status"] for jobs in ended["jobs"].values() for job in jobs} == {"cancelled"}
+
+
+def test_all_jobs_or_none(client):
+    ids = [card["id"] for card in client.get("/initializations").json()["data"]][:3]
+    before = len(client.get("/finetune", params={"status": "queued"}).json()["data"])
+    full = client.post("/comparisons", json={"dataset": "stripes", "initializations": ids, "seeds": 2, "steps": 5})
+    assert full.status_code == 429  # six jobs, and five may wait
+    assert len(client.get("/finetune", params={"status": "queued"}).json()["data"]) == before
+    unknown = client.post("/comparisons", json={"dataset": "stripes", "initializations": [ids[0], "nothing"]})
+    assert unknown.status_code == 404
+    assert client.post("/comparisons", json={"dataset": "stripes", "initializations": ids[:1]}).status_code == 422
+    assert client.get("/comparisons/cmp-0123456789abcdef").status_code == 404
