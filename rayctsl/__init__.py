@@ -16,12 +16,12 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from rayctsl.config import Config, load_config
+from rayctsl.config import Config, FinetuneConfig, load_config
 
 if TYPE_CHECKING:
     from rayctsl.api import finetune, load_initialization, train
 
-__all__ = ["Config", "finetune", "load_config", "load_initialization", "train"]
+__all__ = ["Config", "FinetuneConfig", "finetune", "load_config", "load_initialization", "train"]
 
 _LAZY = ("finetune", "load_initialization", "train")
 

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "meta-training tasks. train: the chosen values, several seeds, equal inner steps. test: fine-tuning on the "
         "targets. report: tables and figures. Finished cells are kept, so the same command goes on after a stop."
     )
-    add_suite_arguments(parser, "shared")
+    add_suite_arguments(parser, "embedded")
     parser.set_defaults(run=run)
 
 
