@@ -9,6 +9,7 @@ float32. Two more figures put it in proportion: its share of a real ResNet-20 st
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import sys
 import time
@@ -23,6 +24,7 @@ from rayctsl.cluster.exchange import connect
 from rayctsl.cluster.membership import Membership, Place, by_shared_memory
 from rayctsl.cluster.testbed import answers, start_idle_actors, stop_actors
 from rayctsl.learning.exact_sum import Grid
+from rayctsl.learning.processor import keep_freed_memory
 from rayctsl.ports import free_ports
 
 SIZES = {"resnet20": 269_072, "resnet18": 11_176_512}
@@ -88,31 +90,37 @@ def idle_steps(
         grid: add up exactly, as rayctsl does; plain float32 sums when absent.
     """
     phi, thetas = torch.zeros(size), [torch.full((size,), 1e-3) for _ in range(num_tasks)]
+    step = functools.partial(_exact_step, grid) if grid else _plain_step
     started = 0.0
-    for step in range(-3, steps):  # three to warm up
-        if step == 0:
+    for number in range(-3, steps):  # three to warm up
+        if number == 0:
             started = time.perf_counter()
-        total = exchange(_exact_sum(grid, thetas, phi) if grid else _plain_sum(thetas, phi))
-        delta = grid.mean(total, phi).mul_(0.01) if grid else total[:-1].mul(0.01 / total[-1].item())
-        phi.add_(delta)
-        for theta in thetas:
-            theta.add_(delta)
+        step(exchange, phi, thetas)
     return (time.perf_counter() - started) / steps
 
 
-def _exact_sum(grid: Grid, thetas: list[Tensor], phi: Tensor) -> Tensor:
+def _exact_step(grid: Grid, exchange: Callable[[Tensor], Tensor], phi: Tensor, thetas: list[Tensor]) -> None:
+    """What a learner does beside its gradients."""
     total = grid.no_tasks(phi)
     for theta in thetas:
         grid.add(total, theta - phi)
-    return total
+    delta = grid.mean(exchange(total), phi).mul_(0.01)
+    for vector in (phi, *thetas):
+        vector.add_(delta)
 
 
-def _plain_sum(thetas: list[Tensor], phi: Tensor) -> Tensor:
-    vector = phi.new_zeros(len(phi) + 1)
-    for theta in thetas:
-        vector[:-1].add_(theta).sub_(phi)
+def _plain_step(exchange: Callable[[Tensor], Tensor], phi: Tensor, thetas: list[Tensor]) -> None:
+    """The same with the fewest passes over memory."""
+    vector = torch.empty(len(phi) + 1)
+    pull = vector[:-1]
+    if thetas:
+        torch.sub(thetas[0], phi, out=pull)
+        for theta in thetas[1:]:
+            pull.add_(theta).sub_(phi)
     vector[-1] = len(thetas)
-    return vector
+    total = exchange(vector)
+    for each in (phi, *thetas):
+        each.add_(total[:-1], alpha=0.01 / total[-1].item())
 
 
 class IdleMember:
@@ -120,6 +128,7 @@ class IdleMember:
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
+        keep_freed_memory()
 
     def run(self, membership: Membership, size: int, num_tasks: int, steps: int) -> float:
         assert membership.plan is not None
@@ -141,7 +150,8 @@ class Ours:
         """Seconds per step of the slowest."""
         self._rounds += 1
         name = f"bench-{os.getpid()}-{self.workers}-{self._rounds}"
-        members = by_shared_memory(name, [Place("here", "127.0.0.1", 0)] * (self.workers + 1), size + 1, None)
+        entries = len(GRID.no_tasks(torch.empty(size)))
+        members = by_shared_memory(name, [Place("here", "127.0.0.1", 0)] * (self.workers + 1), entries, None)
         shares = [tasks_of(rank, tasks, self.workers) for rank in range(self.workers)] + [0]
         calls = [a.run.remote(m, size, n, steps) for a, m, n in zip(self.actors, members, shares, strict=True)]
         return max(answers(calls))
@@ -160,6 +170,7 @@ class GlooWorker:
         from torch import distributed
 
         torch.set_num_threads(1)
+        keep_freed_memory()
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=workers)
         self.rank, self.workers, self._all_reduce = rank, workers, distributed.all_reduce

@@ -62,17 +62,20 @@ class Grid:
 
     def add(self, total: Tensor, contribution: Tensor, alive: Tensor | bool = True) -> Tensor:
         """Add a living task's contribution to a total if it fits; whether it was added, as a value on the device."""
-        fits, size = (contribution.abs().amax() < 2.0**self.limit_bits) & alive, len(contribution)
-        refused = ~fits
+        low, high = torch.aminmax(contribution)  # NaN when anything is, and then nothing fits
+        fits, size = (low > -(2.0**self.limit_bits)) & (high < 2.0**self.limit_bits) & alive, len(contribution)
+        if not fits.is_cpu:  # what would make the host wait is masked there, and costs a pass
+            contribution = contribution.masked_fill(~fits, 0.0)
+        elif not fits:
+            return fits
         scaled = contribution.mul(2.0**self.unit_bits)
-        multiples = scaled.round()
+        multiples = scaled.round() if self._splits(contribution) else scaled.round_()
         if self._splits(contribution):
-            rest = scaled.sub_(multiples).mul_(2.0**self.rest_bits).round_()
-            total[size:-2].add_(rest.masked_fill_(refused, 0.0))
-        total[:size].add_(multiples.masked_fill_(refused, 0.0))
+            total[size:-2].add_(scaled.sub_(multiples).mul_(2.0**self.rest_bits).round_())
+        total[:size].add_(multiples)
         # A length beyond what adds up exactly counts as the largest that does.
-        square = contribution.square().sum().double().mul_(2.0**SQUARE_BITS).round_().clamp_(max=2.0**self.rest_bits)
-        total[-2].add_(square.masked_fill_(refused, 0.0))
+        square = torch.linalg.vector_norm(contribution).double().square_().mul_(2.0**SQUARE_BITS).round_()
+        total[-2].add_(square.clamp_(max=2.0**self.rest_bits))
         total[-1].add_(fits)
         return fits
 
@@ -85,7 +88,8 @@ class Grid:
         sums = total[: len(phi)]
         if self._splits(phi):
             sums = total[len(phi) : -2].mul(2.0**-self.rest_bits).add_(sums)
-        return sums.div(total[-1].clamp(min=1)).mul_(2.0**-self.unit_bits).to(phi.dtype)
+        share = torch.full_like(total[-1], 2.0**-self.unit_bits).div_(total[-1].clamp(min=1))
+        return sums.mul(share).to(phi.dtype)
 
 
 class Unrounded(Grid):

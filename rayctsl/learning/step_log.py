@@ -70,4 +70,5 @@ class StepLog:
         name = min(fallen, key=lambda name: fallen[name])
         row = fallen[name]
         loss = self.losses[row, self.group.names.index(name)]
-        raise self.group.diverged(name, self.steps[row], f"{loss:g}" if not math.isfinite(loss) else "nan")
+        too_large = f"pull that is not finite or beyond {2**self.group.grid.limit_bits}"  # the limit of exact sums
+        raise self.group.diverged(name, self.steps[row], too_large if math.isfinite(loss) else f"{loss:g}")
