@@ -51,7 +51,7 @@ def flags(tasks: str, *more: str) -> list[str]:
         (["--inner-steps", "0"], "inner_steps"),
         (["--set", "model.name=resnet9"], "resnet9"),
         (["--config", "nowhere.yaml"], "there is no config file nowhere.yaml"),
-        (["--resume", "nowhere"], "give no other options"),
+        (["--resume", "nowhere"], "leave out --config and --run-dir"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(small_tasks, tmp_path, capsys, wrong, sentence):
@@ -72,7 +72,7 @@ def test_used_or_unwritable_run_dirs_and_strange_resumes_are_refused(small_tasks
     assert main([*flags(small_tasks), "--run-dir", str(tmp_path / "used" / "something" / "below")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert main(["--resume", str(tmp_path / "used")]) == 2
-    assert "not the folder of a run" in capsys.readouterr().err
+    assert "not a run folder" in capsys.readouterr().err
 
 
 def test_help_needs_neither_torch_nor_ray():
