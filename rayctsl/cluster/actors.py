@@ -62,7 +62,8 @@ class Worker:
     method: Method
 
     def __init__(self) -> None:
-        self.device = choose_device(granted=bool(ray.get_gpu_ids()))
+        # Asked outside of an actor, Ray would start a cluster to answer.
+        self.device = choose_device(granted=ray.is_initialized() and bool(ray.get_gpu_ids()))
         self.group: TaskGroup | None = None
         self.meta: Meta | None = None
         self.connection: Connection | None = None
