@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m serve.bench", description="Measure and prove the service.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    jobs = commands.add_parser("jobs", help="no job is lost while the service is killed")
+    jobs = commands.add_parser("jobs", help="no job is lost while service, workers, Ray and disk fail")
     jobs.add_argument("--jobs", type=int, default=200)
     jobs.add_argument("--clients", type=int, default=20)
-    jobs.add_argument("--kills", type=int, default=5)
+    jobs.add_argument("--faults", type=int, default=20)
+    jobs.add_argument("--small-disk", metavar="DIR", help="an empty disk of some 100 MB, to be filled now and then")
     jobs.add_argument("--max-queued", type=int, default=30)
     jobs.add_argument("--address", help="a cluster's dashboard; default: the service starts Ray itself")
     jobs.add_argument("--seed", type=int, default=0)
@@ -36,10 +38,11 @@ def main(arguments: list[str] | None = None) -> int:
         figures = prove(
             options.jobs,
             options.clients,
-            options.kills,
+            options.faults,
             max_queued=options.max_queued,
             address=options.address,
             seed=options.seed,
+            small_disk=Path(options.small_disk) if options.small_disk else None,
         )
     elif options.command == "download":
         from serve.bench.download import measure as measure_download

@@ -1,4 +1,4 @@
-"""The proof that no job is lost: clients submit while the service is killed with -9 again and again.
+"""The proof that no job is lost: clients submit while the service, its workers, Ray's head and the disk fail at random.
 
 At the end every accepted job must have exactly one terminal state and one result, nothing may exist that nobody was
 told of, and the queue's bound must have held. Submissions carry an Idempotency-Key, so a client that lost the answer
@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from sqlalchemy.exc import SQLAlchemyError
 
 from rayctsl.jobs.job import RESULT
+from serve.bench.faults import Faults
 from serve.bench.instance import DATASET, Instance, make_dataset, make_initialization
 from serve.jobs.store import TERMINAL, JobStore
 from serve.jobs.tables import open_database
@@ -33,23 +35,38 @@ def prove(
     seed: int = 0,
     seconds: float = 1800.0,
     folder: Path | None = None,
+    small_disk: Path | None = None,
 ) -> dict[str, Any]:
-    """Run the proof and return its figures; AssertionError says what was broken."""
+    """Run the proof and return its figures; AssertionError says what was broken.
+
+    Args:
+        num_kills: faults, spread over the jobs; the kind of each is drawn at random.
+        small_disk: an empty disk of some 100 MB for the storage, which is then filled up now and then.
+    """
     with tempfile.TemporaryDirectory(prefix="rayctsl-bench-") as name:
         place = folder or Path(name)
         make_dataset(place / "data")
+        if small_disk is not None:
+            (place / "storage").symlink_to(small_disk)
         make_initialization(place / "storage")
         options = ["--max-queued", str(max_queued), "--max-running", "2", "--job-cpus", "0.1"]
         service = Instance(place, *options, *(["--address", address] if address else []))
         service.start()
         try:
-            return _run(service, num_jobs, num_clients, num_kills, max_queued, seed, seconds)
+            return _run(service, num_jobs, num_clients, num_kills, max_queued, seed, seconds, small_disk is not None)
         finally:
             service.stop()
 
 
 def _run(
-    service: Instance, num_jobs: int, num_clients: int, num_kills: int, max_queued: int, seed: int, seconds: float
+    service: Instance,
+    num_jobs: int,
+    num_clients: int,
+    num_kills: int,
+    max_queued: int,
+    seed: int,
+    seconds: float,
+    can_fill: bool,
 ) -> dict[str, Any]:
     started = time.monotonic()
     accepted: dict[str, str] = {}  # job id by key
@@ -78,25 +95,23 @@ def _run(
                     if answer.status_code == 202:
                         accepted[key] = answer.json()["id"]
                     else:
-                        assert answer.status_code == 429, answer.text
-                        assert answer.headers["retry-after"]
+                        assert answer.status_code in (429, 503, 507), answer.text
                         time.sleep(rng.uniform(0.1, 0.5))
 
     threads = [threading.Thread(target=client, args=(number,), daemon=True) for number in range(num_clients)]
     for thread in threads:
         thread.start()
     store = JobStore(open_database(f"sqlite:///{service.storage / 'service' / 'jobs.sqlite3'}"))
-    kills = 0
+    kills, faults = 0, Faults(service, seed, can_fill)
     try:
         while True:
-            status = store.counts()
+            status = _counts(store)
             largest = max(largest, status.get("queued", 0))
             ended = sum(status.get(name, 0) for name in TERMINAL)
-            if kills < num_kills and ended >= (kills + 0.5) * num_jobs / num_kills and store.active():
-                service.kill()
+            faults.tick()
+            if kills < num_kills and ended >= (kills + 0.5) * num_jobs / num_kills:
+                faults.strike()
                 kills += 1
-                time.sleep(0.3)
-                service.start()
             if ended >= num_jobs and not any(thread.is_alive() for thread in threads):
                 break
             assert time.monotonic() - started < seconds, f"not done after {seconds:.0f} s: {status}"
@@ -105,7 +120,7 @@ def _run(
         return {
             **_verify(service, accepted, jobs, num_jobs, largest, max_queued),
             "clients": num_clients,
-            "kills": kills,
+            "faults": dict(faults.struck),
             "answers": dict(counts),
             "largest_queue": largest,
             "max_queued": max_queued,
@@ -113,7 +128,17 @@ def _run(
         }
     finally:
         done.set()
+        faults.end()
         store.close()
+
+
+def _counts(store: JobStore) -> dict[str, int]:
+    """With the disk full even a reader of the database may be refused for a moment."""
+    while True:
+        try:
+            return store.counts()
+        except SQLAlchemyError:
+            time.sleep(0.2)
 
 
 def _verify(
@@ -127,8 +152,9 @@ def _verify(
     results = 0
     for job in jobs:
         found = list((service.storage / "jobs" / job.id).glob(f"attempt-*/{RESULT}"))
-        assert len(found) == 1, f"job {job.id} has {len(found)} results"
-        results += len(found)
+        # An attempt that was believed dead may have ended after all: its result is beside the one that counts.
+        assert (service.storage / "jobs" / job.id / f"attempt-{job.attempt}" / RESULT) in found, f"{job.id}: no result"
+        results += 1
     with httpx.Client(base_url=service.url, trust_env=False, timeout=30.0) as http:
         for job in jobs:
             shown = http.get(f"/finetune/{job.id}").json()
