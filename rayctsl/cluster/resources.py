@@ -36,6 +36,8 @@ def connected(address: str | None) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # After a fault nobody asks for the survivors' results; what went wrong is said once, by us.
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
+    # That it has made a token for its own cluster is nothing that a user has to know.
+    logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     options: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": True}
     try:
         if address in (None, "local"):

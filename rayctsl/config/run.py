@@ -49,8 +49,12 @@ class Config(Section):
     """How many of the newest snapshots stay on disk."""
     log_every: Count = 10
     """Inner steps per row of metrics.parquet."""
-    tensorboard: bool = False
-    """Write TensorBoard files too."""
+    tensorboard: bool | None = None
+    """Write TensorBoard files too; where the package is installed and the run folder local when absent."""
+    wandb: str | None = None
+    """A project of Weights & Biases to log to; WANDB_MODE=offline keeps it in the run folder."""
+    mlflow: str | None = None
+    """An experiment of MLflow to log to, at MLFLOW_TRACKING_URI."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16 autocasts the forward pass where the processor really has it."""
     compile: bool = False

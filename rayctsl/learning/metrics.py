@@ -1,4 +1,4 @@
-"""Metrics of a run: rows per `log_every` steps, as Parquet and, when asked for, TensorBoard files.
+"""Metrics of a run: rows per `log_every` steps, as Parquet and to experiment trackers.
 
 `metrics.parquet` is a folder of parts, one per snapshot, which any Parquet reader takes for one table. It is in long
 form: a row without a `task` has what holds for the whole run, with the mean loss; a row with one has that task's loss.
@@ -7,14 +7,14 @@ form: a row without a `task` has what holds for the whole run, with the mean los
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from rayctsl.learning.trackers import Tracker, finite
 from rayctsl.storage import Storage
 
 FILE, TASK = "metrics.parquet", "task"
@@ -24,11 +24,11 @@ SHOWN_TASKS = 20  # whose curves are kept for the plot; of more, nobody could te
 class Metrics:
     """What is new goes into a part of its own, so that saving costs the same however long the run has been."""
 
-    def __init__(self, storage: Storage, tensorboard: bool = False):
+    def __init__(self, storage: Storage, trackers: Sequence[Tracker] = ()):
         self.storage, self.rows = storage, list[dict[str, Any]]()
         self.curves: dict[str, list[float]] = {}  # losses by task, one for every row
         self._new: list[tuple[dict[str, Any], dict[str, float]]] = []
-        self._board = _open_board(storage) if tensorboard else None
+        self.trackers = trackers
 
     def add(self, row: dict[str, Any], losses: Mapping[str, float] | None = None) -> None:
         """One step's row, and every task's loss."""
@@ -36,10 +36,8 @@ class Metrics:
         self.rows.append(row)
         self._new.append((row, losses))
         self._draw(losses)
-        if self._board:
-            for name, value in {**row, **{f"loss/{task}": loss for task, loss in losses.items()}}.items():
-                if isinstance(value, float) and np.isfinite(value):
-                    self._board.add_scalar(name, value, row["step"])
+        for tracker in self.trackers:
+            tracker.log(row["step"], finite({**row, **{f"loss/{task}": loss for task, loss in losses.items()}}))
 
     def _draw(self, losses: Mapping[str, float]) -> None:
         if len(losses) <= SHOWN_TASKS:
@@ -50,8 +48,8 @@ class Metrics:
         if self._new:
             self._write(self._new, f"part-{self._new[0][0]['step']:09d}")
             self._new = []
-        if self._board:
-            self._board.flush()
+        for tracker in self.trackers:
+            tracker.flush()
 
     def _write(self, rows: list[tuple[dict[str, Any], dict[str, float]]], part: str) -> None:
         names = dict.fromkeys(name for row, _ in rows for name in row)
@@ -95,8 +93,8 @@ class Metrics:
 
     def close(self) -> None:
         self.save()
-        if self._board:
-            self._board.close()
+        for tracker in self.trackers:
+            tracker.close()
 
 
 def read_metrics(storage: Storage) -> pa.Table:
@@ -135,13 +133,3 @@ def _read(storage: Storage) -> pa.Table:
         for name in wide
     ]
     return pa.concat_tables([means, *tasks], promote_options="default").sort_by("step")
-
-
-def _open_board(storage: Storage) -> Any:
-    if not storage.local:
-        raise ValueError("TensorBoard files need a local run folder")
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ValueError("tensorboard=true needs the package: pip install 'rayctsl[tensorboard]'") from None
-    return SummaryWriter(f"{storage.root}/tensorboard")

@@ -24,6 +24,7 @@ from rayctsl.learning.problem import Problem
 from rayctsl.learning.run_folder import RunFolder
 from rayctsl.learning.snapshot import RunState
 from rayctsl.learning.task_learner import COUNTED
+from rayctsl.learning.trackers import open_trackers
 from rayctsl.progress import Progress
 from rayctsl.registry import Initialization, save_initialization
 
@@ -105,7 +106,7 @@ class Run:
         self._newest = 0  # snapshot at the last fault
         self._last_death: tuple[int, str] | None = None
         self.lease = folder.claim()
-        self.metrics = Metrics(folder.storage, self.config.tensorboard)
+        self.metrics = Metrics(folder.storage, open_trackers(folder.storage, self.config))
         self.writer = folder.snapshot_writer(self.config.keep_snapshots, self.lease)
         self.progress = Progress(self.total, self.config.method.name, stream=log)
         self.counts = np.zeros(len(COUNTED), int)

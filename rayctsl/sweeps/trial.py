@@ -68,6 +68,7 @@ class Trial:
             update={
                 "snapshot_every": self.every,  # chunks of steps end at snapshots, so validation finds the run there
                 "log_every": min(config.log_every, self.every),
+                "tensorboard": bool(config.tensorboard),  # Tune writes files of its own
                 "topology": config.topology.model_copy(update={"workers": num_learners(config)}),
             }
         )

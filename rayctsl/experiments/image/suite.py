@@ -159,7 +159,12 @@ class Suite(Section):
             "inner_steps": length,
             "trajectories": total // length,
         }
-        overrides |= {"seed": seed, "data.root": root or base.data.root, "snapshot_every": self._spacing(method)}
+        overrides |= {
+            "seed": seed,
+            "data.root": root or base.data.root,
+            "tensorboard": False,
+            "snapshot_every": self._spacing(method),
+        }
         config = build_config(apply_overrides(self.base, overrides))
         if length != base.inner_steps:
             scaled = scale_beta(config, base.inner_steps)
