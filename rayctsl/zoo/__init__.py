@@ -1,4 +1,4 @@
-"""Three small initializations that come with the package: `zoo/glyphs`, `zoo/pictures`, `zoo/mixed`.
+"""Small initializations that come with the package: `zoo/glyphs`.
 
 Each is a folder as `registry` writes it, made on the embedded datasets by `make zoo` from `configs/zoo/<name>.yaml`.
 """
@@ -10,11 +10,7 @@ from pathlib import Path
 from rayctsl.words import suggest
 
 PREFIX = "zoo/"
-ZOO = {
-    "glyphs": "letters, signs and pips",
-    "pictures": "shapes, textures, patterns and sketches",
-    "mixed": "glyphs and pictures together",
-}
+ZOO = {"glyphs": "letters, signs and pips"}
 
 
 def zoo_folder(name: str) -> Path:
