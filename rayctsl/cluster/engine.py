@@ -254,13 +254,14 @@ class RayEngine:
         Where the learners see the files that the driver sees, they write their tasks themselves.
         """
         assert self.packing is not None
+        hosts = self.learners[: len(self.packing.learners)]  # who has just come, at the end, hosts nothing yet
         meta = self.meta.capture_meta.remote()
         facts = {"packing": self.packing.to_json(), "costs": self.balance.costs if self.balance.known else {}}
         themselves = into is not None and self._learners_reach(into)
         if themselves:
-            parts = [actor.write_held.remote(actor.hold_tasks.remote(into)) for actor in self.learners]
+            parts = [actor.write_held.remote(actor.hold_tasks.remote(into)) for actor in hosts]
         else:
-            parts = [actor.capture_tasks.remote() for actor in self.learners]
+            parts = [actor.capture_tasks.remote() for actor in hosts]
 
         def fetch() -> RunState:
             try:
