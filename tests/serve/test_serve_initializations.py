@@ -169,6 +169,11 @@ def test_hugging_face_client_downloads_unchanged(
 def test_lists_and_downloads_work_without_a_cluster(waiting: httpx.Client, weights: str) -> None:
     ready = waiting.get("/readyz")
     assert ready.status_code == 200
-    assert ready.json() == {"status": "degraded", "ray": "down", "dispatcher": "running"}
+    assert ready.json() == {
+        "status": "degraded",
+        "ray": "down",
+        "dispatcher": "running",
+        "reasons": ["Ray does not answer: jobs wait."],
+    }
     assert waiting.get(weights).status_code == 200
     assert "rayctsl_ray_up 0.0" in waiting.get("/metrics").text
