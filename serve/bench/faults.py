@@ -74,10 +74,9 @@ class Faults:
     def _fill_disk(self) -> bool:
         if self._full_until:
             return False
-        with self._ballast.open("wb") as file, contextlib.suppress(OSError):
-            while True:
-                file.write(b"x" * 65536)
-                file.flush()
+        with contextlib.suppress(OSError), self._ballast.open("wb", buffering=0) as file:
+            while file.write(b"x" * 65536):
+                pass
         self._full_until = time.monotonic() + FULL_SECONDS
         return True
 
