@@ -58,7 +58,7 @@ class Card(Contract):
     """Gradients computed over all tasks: inner, held-out, Hessian products."""
     seed: int
     versions: dict[str, str]
-    """Of Python and the packages that decide results."""
+    """Of Python and the packages that decide results, and the kind of processor with its number of threads."""
     sha256: Checksum
     """Of phi.safetensors."""
     size: Annotated[int, Field(ge=0)]

@@ -21,6 +21,12 @@ from torch import Tensor
 UNFIT = ("mps",)  # no float64, in which sums are taken
 
 
+class OutOfMemory(ValueError):
+    """A task does not fit on its device."""
+
+    exit_code = 1
+
+
 def choose_device(granted: bool = True) -> str:
     """This machine's accelerator (`cuda`, …) if it has one, else `cpu`.
 

@@ -84,6 +84,16 @@ class FlatModule:
             offset += parameter.numel()
         return named
 
+    def channels_last_order(self) -> Tensor:
+        """Where in a backbone of contiguous parameters each number of `backbone` is found."""
+        orders, offset = [], 0
+        for parameter in self.backbone_parameters:
+            places = torch.arange(offset, offset + parameter.numel()).view(parameter.shape)
+            last = self._channels_last and parameter.ndim == 4
+            orders.append((places.permute(0, 2, 3, 1) if last else places).reshape(-1))
+            offset += parameter.numel()
+        return torch.cat(orders)
+
     def flatten_backbone(self, named: Mapping[str, Tensor]) -> Tensor:
         """The inverse of `name_backbone`; refuses other names or shapes."""
         names = self.names[: self.num_backbone]

@@ -98,6 +98,7 @@ def save_initialization(
     *,
     spent: Mapping[str, int],
     metrics: Mapping[str, Any],
+    computed_on: str | None = None,
 ) -> Initialization:
     """Write the three files; the card comes last, so a folder with a card is complete."""
     from safetensors.torch import save
@@ -117,7 +118,7 @@ def save_initialization(
         tasks=config.data.tasks,
         spent=dict(spent),
         seed=config.seed,
-        versions=package_versions(),
+        versions=package_versions() | ({"processor": computed_on} if computed_on else {}),
         sha256=checksum,
         size=len(data),
         num_parameters=sum(value.numel() for value in phi.values()),

@@ -12,6 +12,7 @@ The device is registered once and for all in a process, and seen by `torch.accel
 from __future__ import annotations
 
 import time
+import warnings
 from collections import Counter
 from contextlib import contextmanager
 from typing import Any
@@ -65,7 +66,7 @@ def compute(operation, args, kwargs):
     name = operation._schema.name
     if name == "aten::_local_scalar_dense":
         _refuse_while_recording("a read by the host")
-        counts["read"] += 1
+        _count("read")
         return operation(args[0].inner)
     if name == "aten::_to_copy":
         return _copy_to(operation, args[0], dict(kwargs))
@@ -110,7 +111,13 @@ def _count_copy(source, to_sham, non_blocking):
     counts["to device" if to_sham else "to host"] += 1
     if not non_blocking or (to_sham and source.dim() and not source.is_pinned()):
         _refuse_while_recording("a copy that the host waits for")
-        counts["blocking copy"] += 1
+        _count("blocking copy")
+
+
+def _count(wait):
+    counts[wait] += 1
+    if Backend.warns:
+        warnings.warn(f"called a synchronizing operation: {wait}", stacklevel=2)
 
 
 def _inner(value):
@@ -198,6 +205,7 @@ class Backend:
     on = False
     memory = (2**30, 2**30)  # free, whole
     bf16 = True
+    warns = False
 
     def is_initialized(self):
         return True
@@ -227,11 +235,17 @@ class Backend:
         _refuse_while_recording("a wait")
         counts["synchronize"] += 1
 
+    def set_sync_debug_mode(self, mode):
+        Backend.warns = mode == "warn"
+
     def is_bf16_supported(self, including_emulation=True):
         return Backend.bf16
 
     def get_amp_supported_dtype(self):
         return [torch.bfloat16, torch.float16]
+
+    def graph_pool_handle(self):
+        return (0, 1)
 
     def current_stream(self):
         return Stream()
@@ -276,6 +290,29 @@ def install():
     library = torch.library.Library("_", "IMPL")
     library.fallback(lambda operation, *args, **kwargs: compute(operation, args, kwargs), "PrivateUse1")
     _kept.append(library)
+    _reduce_inside()
+
+
+class OnStrictDevice:
+    """Builds tasks like another function; a process that receives it has the device from then on."""
+
+    def __init__(self, build_task):
+        switch_on()
+        self.build_task = build_task
+
+    def __call__(self, name, device):
+        return self.build_task(name, device)
+
+    def __reduce__(self):
+        return OnStrictDevice, (self.build_task,)
+
+
+def _reduce_inside():
+    """Let gloo, which knows the CPU alone, do NCCL's work on this device."""
+    from torch import distributed
+
+    plain = distributed.all_reduce
+    distributed.all_reduce = lambda vector, *args, **kwargs: plain(_inner(vector), *args, **kwargs)
 
 
 def switch_on():

@@ -9,8 +9,9 @@ from __future__ import annotations
 import atexit
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import ray
@@ -24,7 +25,7 @@ from rayctsl.cluster.exchange.shared_memory import remove_segment
 from rayctsl.cluster.membership import Membership, Place
 from rayctsl.cluster.note import Note, note_name, read_note
 from rayctsl.config import Config
-from rayctsl.device import choose_device
+from rayctsl.device import choose_device, synchronize
 from rayctsl.learning.group import TaskGroup
 from rayctsl.learning.loop import keep_here, run_steps
 from rayctsl.learning.meta_learner import MetaLearner as Meta
@@ -62,14 +63,17 @@ class Worker:
     method: Method
 
     def __init__(self) -> None:
-        # Asked outside of an actor, Ray would start a cluster to answer.
-        self.device = choose_device(granted=ray.is_initialized() and bool(ray.get_gpu_ids()))
         self.group: TaskGroup | None = None
         self.meta: Meta | None = None
         self.connection: Connection | None = None
         self.membership: Membership | None = None
         self._note: Note | None = None
         self._held: dict[str, dict[str, TaskState]] = {}
+
+    @property
+    def device(self) -> str:
+        # Asked outside of an actor, Ray would start a cluster to answer.
+        return choose_device(granted=ray.is_initialized() and bool(ray.get_gpu_ids()))
 
     def place(self) -> Place:
         """Where this process is; answered between two chunks."""
@@ -149,7 +153,11 @@ class Worker:
         assert self.meta is not None
         waited, sent = self._traffic()
         exchange = self.connection or keep_here
-        records = run_steps(start, stop, self.config.inner_steps, self.method, self.group, self.meta, exchange)
+        try:
+            records = run_steps(start, stop, self.config.inner_steps, self.method, self.group, self.meta, exchange)
+        finally:
+            if self.connection is not None:
+                self.connection.check()  # before anyone is told what a garbled total has led to
         assert self._note is not None
         self._note.clear()  # what dies later does not die of a task
         return Part(
@@ -191,6 +199,7 @@ class TaskLearner(Worker):
                 started = time.perf_counter()
                 learner.compute_gradient(rounds)
                 learner.apply_gradient()
+                synchronize(self.device)
                 seconds[name].append(time.perf_counter() - started)
             rounds += 1
         # The first round fetches memory, and what disturbs a step only makes it longer.
@@ -221,6 +230,10 @@ class TaskLearner(Worker):
     def write_held(self, address: str) -> dict[str, str]:
         """Write held states into a snapshot's folder, while the run goes on; returns their checksums."""
         return write_task_files(Storage(address), self._held.pop(address))
+
+    def compute(self, function: Callable[[str], Any]) -> Any:
+        """Call a function with this learner's device."""
+        return function(self.device)
 
     def name_phi(self, phi: Tensor) -> dict[str, Tensor]:
         assert self.group is not None

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import ray
@@ -28,17 +28,20 @@ from rayctsl.cluster.faults import Silent, cause_of, describe
 from rayctsl.cluster.live import LiveView
 from rayctsl.cluster.membership import Membership, alone, by_collective, by_ray_calls, by_shared_memory
 from rayctsl.cluster.packing import Packing
-from rayctsl.cluster.resources import connected
+from rayctsl.cluster.resources import connected, gpus_of
 from rayctsl.cluster.team import START_SECONDS, Team
 from rayctsl.config import Config
 from rayctsl.contract import read_contract
 from rayctsl.learning.engine import Chunk, EngineFault
+from rayctsl.learning.group import COMPUTED_ON
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.run import train_with
 from rayctsl.learning.run_folder import RunFolder
 from rayctsl.learning.snapshot import RunState, TaskFiles, TaskState
 from rayctsl.registry import Initialization
 from rayctsl.storage import Storage
+
+Result = TypeVar("Result")
 
 
 def run_on_ray(
@@ -69,7 +72,7 @@ class RayEngine:
         """
         self.problem, self.config, self.topology = problem, problem.config, problem.config.topology
         self.measure_costs = measure_costs
-        gpus = self.topology.transport == "collective" and self.topology.gpus_per_learner >= 1
+        gpus = self.topology.transport == "collective" and gpus_of(self.topology) >= 1
         self.backend = backend or ("nccl" if gpus else None)
         self.run_id = uuid.uuid4().hex[:8]
         self.team = Team(self.topology, len(problem.task_names), placement, first_bundle)
@@ -256,7 +259,11 @@ class RayEngine:
         assert self.packing is not None
         hosts = self.learners[: len(self.packing.learners)]  # who has just come, at the end, hosts nothing yet
         meta = self.meta.capture_meta.remote()
-        facts = {"packing": self.packing.to_json(), "costs": self.balance.costs if self.balance.known else {}}
+        facts = {
+            "packing": self.packing.to_json(),
+            "costs": self.balance.costs if self.balance.known else {},
+            "computed_on": self.computed_on,
+        }
         themselves = into is not None and self._learners_reach(into)
         if themselves:
             parts = [actor.write_held.remote(actor.hold_tasks.remote(into)) for actor in hosts]
@@ -291,6 +298,16 @@ class RayEngine:
 
     def name_phi(self, phi: Tensor) -> dict[str, Tensor]:
         return self._collect({self.learners[0].name_phi.remote(phi): self.learners[0]})[0]
+
+    @property
+    def computed_on(self) -> str:
+        """What the learners compute on, all kinds of it."""
+        kinds = [notice.removeprefix(COMPUTED_ON) for notice in self._notices if notice.startswith(COMPUTED_ON)]
+        return " and ".join(sorted(kinds))
+
+    def on_learner(self, function: Callable[[str], Result]) -> Result:
+        """Call a function with the first learner's device, there."""
+        return self._collect({self.learners[0].compute.remote(function): self.learners[0]})[0]
 
     def describe(self) -> str:
         """One line on how the work is spread, for the log and the end of the run."""

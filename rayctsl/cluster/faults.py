@@ -15,7 +15,16 @@ class Silent(RuntimeError):
     """A process has not answered for a while, though Ray does not know it to be dead."""
 
 
-DEVICE_FAULTS = ("CUDA error", "NCCL error", "device-side assert", "uncorrectable ECC", "DistNetworkError")
+DEVICE_FAULTS = (
+    "AcceleratorError",
+    "CUDA error",
+    "cuDNN error",
+    "CUBLAS_STATUS",
+    "NCCL error",
+    "device-side assert",
+    "uncorrectable ECC",
+    "DistNetworkError",
+)
 
 
 def describe(error: BaseException, who: str = "a process") -> str:

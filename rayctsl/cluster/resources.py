@@ -132,7 +132,9 @@ def choose_num_learners(topology: TopologyConfig, num_tasks: int) -> int:
     if topology.workers is not None:
         if topology.workers > num_tasks:
             raise ValueError(f"{topology.workers} workers for {num_tasks} tasks: at least one would be idle")
-        return topology.workers
+        # Where GPUs are handed out by themselves, `workers` is a maximum: who gets none hosts no tasks.
+        chooses = topology.gpus_per_learner == "auto" and gpus_of(topology) > 0
+        return max(1, min(topology.workers, count_room(topology))) if chooses else topology.workers
     return max(1, min(num_tasks, count_room(topology)))
 
 
@@ -140,12 +142,26 @@ def count_room(topology: TopologyConfig) -> int:
     """How many learners the living nodes can hold, were nothing else on them."""
     learner = bundles_of(topology, 1)[0]
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return sum(min(int(node.get(name, 0) / each + 1e-6) for name, each in learner.items()) for node in nodes)
+    return sum(min(how_many(name, node.get(name, 0), each) for name, each in learner.items()) for node in nodes)
+
+
+def how_many(name: str, total: float, each: float) -> int:
+    """How often a share fits into a node's total; one GPU has to hold the whole of a fraction."""
+    if name == "GPU" and each < 1:
+        return int(total) * int(1 / each + 1e-6)
+    return int(total / each + 1e-6)
+
+
+def gpus_of(topology: TopologyConfig) -> float:
+    """GPUs of each learner: the config's number, or one where the cluster has any."""
+    if topology.gpus_per_learner == "auto":
+        return float(ray.cluster_resources().get("GPU", 0) >= 1)
+    return topology.gpus_per_learner
 
 
 def bundles_of(topology: TopologyConfig, num_learners: int) -> list[dict[str, float]]:
     """What a run reserves: a bundle per learner, and one for the meta-learner if it asks for anything of its own."""
-    wanted = {"CPU": topology.cpus_per_learner, "GPU": topology.gpus_per_learner}
+    wanted = {"CPU": topology.cpus_per_learner, "GPU": gpus_of(topology)}
     learner = {name: amount for name, amount in wanted.items() if amount > 0} or {"CPU": 0.001}
     return [learner] * num_learners + [dict(topology.meta_resources)] * bool(topology.meta_resources)
 

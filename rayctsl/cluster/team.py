@@ -19,7 +19,7 @@ from rayctsl.cluster.actors import MetaLearner, TaskLearner
 from rayctsl.cluster.faults import is_preemption
 from rayctsl.cluster.membership import Place
 from rayctsl.cluster.note import note_name
-from rayctsl.cluster.resources import choose_num_learners, reserve, wish_for
+from rayctsl.cluster.resources import choose_num_learners, gpus_of, reserve, wish_for
 from rayctsl.config import TopologyConfig
 from rayctsl.learning.engine import EngineFault
 
@@ -167,7 +167,7 @@ class Team:
         learner = kind is TaskLearner
         actor = kind.options(
             num_cpus=self.topology.cpus_per_learner if learner else 0,
-            num_gpus=self.topology.gpus_per_learner if learner else 0,
+            num_gpus=gpus_of(self.topology) if learner else 0,
             resources=None if learner else dict(self.topology.meta_resources),
             scheduling_strategy=PlacementGroupSchedulingStrategy(slot.group, slot.bundle),
         ).remote()

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-import ray
 from pyarrow import fs
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
@@ -181,8 +180,3 @@ def trial_engine(problem: Problem, num_learners: int) -> RayEngine:
     assert placement is not None, "a trial runs inside a placement group"
     engine_bundles = bundles_of(problem.config.topology, num_learners)
     return RayEngine(problem, placement, placement.bundle_count - len(engine_bundles))  # Tune leaves out empty ones
-
-
-def has_gpu() -> bool:
-    """Whether this process has reserved a GPU."""
-    return bool(ray.get_gpu_ids())

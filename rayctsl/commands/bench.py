@@ -105,7 +105,15 @@ def parser() -> argparse.ArgumentParser:
     packing.add_argument("--steps", type=int, default=3, help="steps of the run on two learners")
     packing.add_argument("--rounds", type=int, default=3)
 
-    for command in (step, packing, plan, scale, inner, data, chaos, drivers, network, transport):
+    accelerator = commands.add_parser("accelerator", help="check on this machine's GPU what is promised of GPUs")
+    accelerator.add_argument("--model", choices=["resnet20", "demo"], default="resnet20")
+    accelerator.add_argument("--sizes", metavar="P,P", help="image sizes, one task each; the paper's eight")
+    accelerator.add_argument("--batch-size", type=int, help="128 (or the demo's 32)")
+    accelerator.add_argument("--steps", type=int, default=50, help="steps per round")
+    accelerator.add_argument("--rounds", type=int, default=5)
+    accelerator.add_argument("--report", metavar="FILE.md", default="accelerator.md", help="where the report goes")
+
+    for command in (accelerator, step, packing, plan, scale, inner, data, chaos, drivers, network, transport):
         command.add_argument("--json", action="store_true", help="print nothing but one JSON object")
     return parser
 

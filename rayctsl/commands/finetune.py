@@ -74,6 +74,7 @@ def finetune(arguments: argparse.Namespace) -> None:
     root = arguments.data_root or config.data.root
     check_name(arguments.dataset, root)
     from rayctsl import api
+    from rayctsl.device import choose_device, describe_device
     from rayctsl.learning.start import find_start
     from rayctsl.progress import Progress
 
@@ -82,6 +83,7 @@ def finetune(arguments: argparse.Namespace) -> None:
     if start.recipe is not None and arguments.config is None:
         recipe = FinetuneConfig.model_validate({**start.recipe.model_dump(), **flags})
     with Progress(recipe.steps * recipe.seeds, f"finetune {arguments.dataset}") as progress:
+        progress.say(f"fine-tuning on {describe_device(choose_device())}")
         result = api.finetune(
             start,
             arguments.dataset,

@@ -55,8 +55,12 @@ class Config(Section):
     """A project of Weights & Biases to log to; WANDB_MODE=offline keeps it in the run folder."""
     mlflow: str | None = None
     """An experiment of MLflow to log to, at MLFLOW_TRACKING_URI."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16 autocasts the forward pass where the processor really has it."""
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    """bf16 autocasts the forward pass where the processor really has it; tf32 rounds a GPU's products to ten bits."""
+    deterministic: bool = False
+    """On one kind of GPU a run gives the same bits again, at some cost in speed; on one kind of CPU it does anyway."""
+    graphs: Literal["auto", "off"] = "auto"
+    """Record a task's step once and replay it, where the accelerator can."""
     compile: bool = False
     """torch.compile the models."""
 

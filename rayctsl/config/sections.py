@@ -174,8 +174,6 @@ class ValidationConfig(FinetuneConfig):
     """Share of each task's training images kept from meta-training: half to fine-tune on, half to measure on."""
     test_size: Count | None = None
     """Images to measure on; all of that half when absent."""
-    gpus: NonNegative = 0.0
-    """GPUs for the trial's own process, which fine-tunes; 0 fine-tunes on a CPU while the learners wait."""
 
 
 class TopologyConfig(Section):
@@ -187,8 +185,9 @@ class TopologyConfig(Section):
     """The fewest that a run goes on with when the cluster has no room for more."""
     cpus_per_learner: NonNegative = 1.0
     """CPUs reserved for each learner."""
-    gpus_per_learner: NonNegative = 0.0
-    """GPUs reserved for each learner; a fraction shares one."""
+    gpus_per_learner: NonNegative | Literal["auto"] = "auto"
+    """GPUs reserved for each learner; a fraction shares one. auto: a whole one each if the cluster has any, and as many
+    learners as there are GPUs, with several tasks each where there are more tasks."""
     meta_resources: dict[str, NonNegative] = {}
     """What the meta-learner reserves besides the learners' share, to keep it on nodes that are not taken away.
     Example: {coordinator: 1}, a resource that only such nodes have."""

@@ -11,7 +11,6 @@ import traceback
 from dataclasses import dataclass
 from functools import partial
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -55,14 +54,18 @@ class CancelledError(Exception):
     """Someone raised the job's flag."""
 
 
-def run_job(job: Storage, attempt: int, pace: Pace | None = None) -> Outcome:
-    """Run one attempt to its result file and return it; errors of the storage are raised, for a later try."""
+def run_job(job: Storage, attempt: int, pace: Pace | None = None, device: str = "cpu") -> Outcome:
+    """Run one attempt to its result file and return it; errors of the storage are raised, for a later try.
+
+    Args:
+        device: what this process has reserved; others may be using the rest.
+    """
     here = job.inside(attempt_folder(attempt))
     if (earlier := read_document(here, RESULT, Outcome)) is not None:
         return earlier
     end = partial(Outcome, attempt=attempt)
     try:
-        result = _train(job, attempt, pace or Pace())
+        result = _train(job, attempt, pace or Pace(), device)
         outcome = end(status="succeeded", result=result, finished_at=_now())
     except CancelledError:
         outcome = end(status="cancelled", finished_at=_now())
@@ -108,12 +111,12 @@ class _Watch:
             self._last_save = time.monotonic()
 
 
-def _train(job: Storage, attempt: int, pace: Pace) -> Result:
+def _train(job: Storage, attempt: int, pace: Pace, device: str) -> Result:
     here = job.inside(attempt_folder(attempt))
     watch, events = _Watch(job, here, pace), EventLog(job, attempt)
     watch.look_up(0)
     spec = read_spec(job.read(SPEC))
-    runs, dataset, model = _prepare(spec)
+    runs, dataset, model = _prepare(spec, device)
     if checkpoint := _latest_checkpoint(job, attempt):
         _restore(runs, checkpoint)
         events.resume(attempt, min(tuner.step for tuner in runs.values()))
@@ -145,12 +148,11 @@ def _result(runs: Runs, dataset: Dataset, model: bytes) -> Result:
     )
 
 
-def _prepare(spec: JobSpec) -> tuple[Runs, Dataset, ModelConfig]:
+def _prepare(spec: JobSpec, device: str) -> tuple[Runs, Dataset, ModelConfig]:
     """The runs by name (`initialization`, and `scratch` for a comparison), the dataset and the model."""
     initialization = _open(spec)
     dataset = open_dataset(spec.dataset, spec.data_root)
     model = initialization.card.built_in
-    device = "cuda" if torch.cuda.is_available() else "cpu"
 
     def start(phi: dict[str, Tensor] | None) -> Finetuner:
         module = build_model(model, dataset.num_classes, spec.seed)

@@ -28,6 +28,7 @@ def run_worker(
     limit_seconds: float = LIMIT_SECONDS,
     poll_seconds: float = 0.05,
     threads: int = 1,
+    gpus: float = 0.0,
 ) -> None:
     """Take jobs from the worker's folder until none has come for a while."""
     own = storage.inside(worker_folder(worker))
@@ -36,9 +37,11 @@ def run_worker(
     # Only now, so that the seconds that torch takes pass with a sign of life, and before the first job comes.
     import torch
 
+    from rayctsl.device import choose_device
     from rayctsl.jobs.job import Pace, run_job
 
     torch.set_num_threads(threads)
+    device = choose_device(granted=gpus > 0)
     pace = Pace(0.5 if storage.local else 2.0, checkpoint_seconds, limit_seconds)
     last, last_work, parent = None, time.monotonic(), os.getppid()
     try:
@@ -50,7 +53,7 @@ def run_worker(
                 continue
             if assignment.job is None:  # sent away
                 return
-            run_job(storage.inside(job_folder(assignment.job)), assignment.attempt, pace)
+            run_job(storage.inside(job_folder(assignment.job)), assignment.attempt, pace, device)
             last, last_work = assignment, time.monotonic()
     finally:
         stop.set()
@@ -79,6 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--checkpoint-seconds", type=float, default=CHECKPOINT_SECONDS)
     parser.add_argument("--limit-seconds", type=float, default=LIMIT_SECONDS, help="the longest a job may take")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch")
+    parser.add_argument("--gpus", type=float, default=0.0, help="what was reserved for this worker; 0: it uses none")
     options = parser.parse_args(arguments)
     try:
         storage = Storage(options.storage)
@@ -94,6 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
         limit_seconds=options.limit_seconds,
         poll_seconds=0.05 if storage.local else 1.0,
         threads=max(1, options.threads),
+        gpus=options.gpus,
     )
     return 0
 

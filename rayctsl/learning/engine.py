@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ from rayctsl.learning.meta_learner import MetaLearner
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.snapshot import RunState
 from rayctsl.methods import build_method
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -45,10 +47,13 @@ class Engine(Protocol):
     `capture` is given the address of the snapshot's folder `into` which tasks' states may be written straight away.
     """
 
+    @property
+    def computed_on(self) -> str: ...  # the kind of processor and the number of threads, which decide the bits
     def start(self, state: RunState | None) -> None: ...
     def run(self, start: int, stop: int) -> Chunk: ...
     def capture(self, step: int, into: str | None = None) -> Future[RunState]: ...
     def name_phi(self, phi: Tensor) -> dict[str, Tensor]: ...
+    def on_learner(self, function: Callable[[str], Result]) -> Result: ...
     def describe(self) -> str: ...
     def close(self) -> None: ...
 
@@ -85,14 +90,21 @@ class LocalEngine:
 
     def capture(self, step: int, into: str | None = None) -> Future[RunState]:
         meta = {name: value.cpu().clone() for name, value in self.meta.state().items()}
-        return finished(RunState(step, meta, self.group.states()))
+        return finished(RunState(step, meta, self.group.states(), {"computed_on": self.computed_on}))
 
     def name_phi(self, phi: Tensor) -> dict[str, Tensor]:
         return self.first.flat.name_backbone(phi.cpu())
 
+    @property
+    def computed_on(self) -> str:
+        return describe_device(self.device)
+
+    def on_learner(self, function: Callable[[str], Result]) -> Result:
+        """Call a function with the learners' device."""
+        return function(self.device)
+
     def describe(self) -> str:
-        where = f"{len(self.group.learners)} tasks in this process on {describe_device(self.device)}"
-        return "; ".join([where, *self.group.notices])
+        return "; ".join([f"{len(self.group.learners)} tasks in this process", *self.group.notices])
 
     def close(self) -> None:
         pass

@@ -21,8 +21,9 @@ from rayctsl.config import FinetuneConfig
 from rayctsl.data.batches import Batches, Normalizer, batches_in_order, generator_for
 from rayctsl.data.library import Dataset
 from rayctsl.data.on_device import batches_on
+from rayctsl.device import choose_device
 from rayctsl.flat import FlatModule, build_optimizer, copy_state, load_backbone
-from rayctsl.learning.processor import keep_freed_memory
+from rayctsl.learning.processor import keep_freed_memory, set_arithmetic
 from rayctsl.models import find_head
 from rayctsl.statistics import mean_and_interval
 
@@ -94,6 +95,7 @@ class Finetuner:
         if phi is not None:
             load_backbone(self.module, phi, head_name)
         keep_freed_memory()
+        set_arithmetic()
         channels_last = getattr(module, "channels_last", False)
         self.flat = FlatModule(self.module, head_name, channels_last)
         self.optimizer = build_optimizer(config, self.flat.vector)
@@ -204,15 +206,17 @@ def finetune(
     phi: Mapping[str, Tensor] | None = None,
     initialization: str = "none",
     on_point: Callable[[int, CurvePoint], None] | None = None,
+    device: str | None = None,
 ) -> FinetuneResult:
-    """Fine-tune `config.seeds` times and summarise.
+    """Fine-tune `config.seeds` times and summarise; on this machine's accelerator if it has one.
 
     Args:
         build_module: (number of classes, seed) -> module with random weights.
     """
     runs = []
     for seed in range(config.seeds):
-        tuner = Finetuner(build_module(dataset.num_classes, seed), dataset, config, seed=seed, phi=phi)
+        module = build_module(dataset.num_classes, seed)
+        tuner = Finetuner(module, dataset, config, seed=seed, phi=phi, device=device or choose_device())
         tuner.run(on_point=partial(on_point, seed) if on_point else None)
         runs.append(FinetuneRun(seed, tuner.curve[-1].accuracy, tuner.curve))
     return summarise(dataset, runs, config, initialization, len(tuner.train_indices))

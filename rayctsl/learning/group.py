@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from rayctsl.config import Config
-from rayctsl.device import Stopwatch
+from rayctsl.device import OutOfMemory, Stopwatch, describe_device
 from rayctsl.learning.exact_sum import Grid
-from rayctsl.learning.processor import keep_freed_memory, why_not_bf16
+from rayctsl.learning.processor import keep_freed_memory, set_arithmetic, why_not_bf16
 from rayctsl.learning.task_learner import COUNTED, TaskLearner
 from rayctsl.learning.tasks import Task
 from rayctsl.methods import Method, Step
 
+COMPUTED_ON = "computed on "
 STOP = -(2**20)  # added to the number of tasks by one that diverged: no meta-update follows, in any process
 
 
@@ -35,6 +36,7 @@ class TaskGroup:
     def __init__(self, tasks: list[Task], config: Config, method: Method):
         self.config, self.method, self.grid = config, method, Grid.of(config, method)
         keep_freed_memory()
+        set_arithmetic(config.precision, config.deterministic)
         self.learners = {task.name: TaskLearner(task, config) for task in tasks}
         self.names = tuple(self.learners)
         self.dropped: set[str] = set()
@@ -46,8 +48,11 @@ class TaskGroup:
     @property
     def notices(self) -> list[str]:
         """What the user should know about how this group computes."""
-        reason = why_not_bf16(self.device.type) if self.learners and self.config.precision == "bf16" else None
-        return [f"precision bf16 is not used, but fp32: {reason}"] if reason else []
+        if not self.learners:
+            return []
+        reason = why_not_bf16(self.device.type) if self.config.precision == "bf16" else None
+        where = f"{COMPUTED_ON}{describe_device(self.device)}"
+        return [where, f"precision bf16 is not used, but fp32: {reason}"] if reason else [where]
 
     @property
     def active(self) -> list[TaskLearner]:
@@ -62,7 +67,10 @@ class TaskGroup:
         losses = phi.new_full((len(self.learners),), torch.nan)
         with self._stopwatch.running():
             for learner in self.active:
-                losses[self.names.index(learner.task.name)] = self.method.inner_step(learner, phi, step)
+                try:
+                    losses[self.names.index(learner.task.name)] = self.method.inner_step(learner, phi, step)
+                except torch.OutOfMemoryError as error:
+                    raise self._too_large(learner.task.name) from error
         self.alive &= losses.isfinite()
         return losses
 
@@ -92,6 +100,14 @@ class TaskGroup:
         where = f"inner step {step.k} of trajectory {step.m + 1}"
         return NonFiniteLoss(
             f"task {name!r} diverged (a {value} at {where}); lower beta or alpha, or set on_non_finite=drop"
+        )
+
+    def _too_large(self, name: str) -> OutOfMemory:
+        return OutOfMemory(
+            f"task {name!r} does not fit on {describe_device(self.device)} with batches of "
+            f"{self.config.data.batch_size} images, next to {len(self.learners) - 1} other tasks: "
+            "lower data.batch_size, or give each learner fewer tasks or a larger share of a GPU "
+            "(topology.workers, topology.gpus_per_learner)"
         )
 
     def take_seconds(self) -> float:

@@ -8,22 +8,21 @@ stays on the device until its chunk ends: nothing inside makes the host wait for
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
-from rayctsl.futures import finished
+from rayctsl.futures import Later, finished
 from rayctsl.learning.group import TaskGroup
 from rayctsl.learning.meta_learner import MetaLearner
 from rayctsl.learning.step_log import StepLog
 from rayctsl.methods import Method, Step
 
-Exchange = Callable[[Tensor], "Future[Tensor]"]  # this process's sum -> (later) the sum over all processes
+Exchange = Callable[[Tensor], Later[Tensor]]  # this process's sum -> (later) the sum over all processes
 
 
-def keep_here(total: Tensor) -> Future[Tensor]:
+def keep_here(total: Tensor) -> Later[Tensor]:
     """The exchange of a single process."""
     return finished(total)
 
@@ -52,7 +51,7 @@ def run_steps(
 
     Raises NonFiniteLoss at the end of these steps, not inside: from the step that diverged on, phi stays where it was.
     """
-    travelling: Future[Tensor] | None = keep_here(meta.pending) if meta.pending is not None else None
+    travelling: Later[Tensor] | None = keep_here(meta.pending) if meta.pending is not None else None
     log = StepLog([Step.at(index, inner_steps) for index in range(start, stop)], group, meta.phi)
     for row, step in enumerate(log.steps):
         travelling = take_step(step, method, group, meta, exchange, travelling, log, row)
@@ -75,10 +74,10 @@ def take_step(
     group: TaskGroup,
     meta: MetaLearner,
     exchange: Exchange,
-    travelling: Future[Tensor] | None,
+    travelling: Later[Tensor] | None,
     log: StepLog,
     row: int,
-) -> Future[Tensor] | None:
+) -> Later[Tensor] | None:
     """One inner step of every task, and the meta-update that follows it, if one does.
 
     With shift_delay 0 (the paper) the total is applied at once. With 1 it travels while the next gradient is computed:

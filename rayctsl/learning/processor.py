@@ -6,6 +6,7 @@ None of it changes what is computed, except by rounding: `TaskLearner` and `Task
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import subprocess
 import sys
@@ -44,11 +45,27 @@ def keep_freed_memory() -> bool:
     return all(accepted)
 
 
+def set_arithmetic(precision: str = "fp32", deterministic: bool = False) -> None:
+    """How this process's accelerator rounds; a CPU always computes fp32 in fp32.
+
+    torch lets convolutions use tf32 (ten bits of mantissa) unless it is told otherwise: here it is a choice.
+    """
+    rounding = "tf32" if precision == "tf32" else "ieee"
+    torch.backends.cuda.matmul.fp32_precision = rounding
+    torch.backends.cudnn.conv.fp32_precision = rounding  # type: ignore[attr-defined]
+    # Every task has one shape of batch: trying all algorithms once pays, but which one wins is a matter of chance.
+    torch.backends.cudnn.benchmark = not deterministic
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the GPU is first used
+        torch.use_deterministic_algorithms(True)
+
+
 @cache
 def why_not_bf16(device_type: str) -> str | None:
     """Why bf16 is of no use on this machine, in words; None when it is."""
     if device_type != "cpu":
-        return None if torch.cuda.is_bf16_supported(including_emulation=False) else "this GPU has no bf16"
+        known = torch.get_device_module(device_type).is_bf16_supported(including_emulation=False)
+        return None if known else "this accelerator has no bf16"
     if not advertises_bf16(Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""):
         return "this processor has no bf16 instructions"
     return probe_fails(PROBE)

@@ -20,6 +20,7 @@ from rayctsl.futures import finished
 from rayctsl.learning.engine import Chunk, Engine, EngineFault, LocalEngine
 from rayctsl.learning.meta_learner import kept_phi
 from rayctsl.learning.metrics import Metrics
+from rayctsl.learning.old_snapshots import in_todays_layout
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.run_folder import RunFolder
 from rayctsl.learning.snapshot import RunState
@@ -136,10 +137,14 @@ class Run:
     def begin(self) -> None:
         """Set the engine to the newest snapshot, or to a fresh start, which is saved as well."""
         state = self.folder.restore(self.lease)
+        state = in_todays_layout(state, self.problem) if state else None
         self.engine.start(state)
         self.step = state.step if state else 0
         self.phi_sha256 = _sha256(state.meta["phi"]) if state else "of the beginning"
         self.metrics.restore(self.step)
+        before, now = state.facts.get("computed_on") if state else None, self.engine.computed_on
+        if before and before != now:
+            self.progress.say(f"begun on {before}, continued on {now}: other bits than of an undisturbed run")
         self.progress.jump(self.step)
         if state is None:
             self.writer.write(self._capture())
@@ -217,7 +222,12 @@ class Run:
         self.progress.say(self.engine.describe())
         storage = self.folder.storage.inside("initialization")
         initialization = save_initialization(
-            storage, phi, self.config, spent=self.spent, metrics=_summary(self.metrics)
+            storage,
+            phi,
+            self.config,
+            spent=self.spent,
+            metrics=_summary(self.metrics),
+            computed_on=self.engine.computed_on,
         )
         self.folder.plot(self.metrics)
         return initialization

@@ -21,6 +21,7 @@ from rayctsl.learning.lease import Epoch, Lease
 from rayctsl.storage import Storage
 
 MANIFEST = "manifest.json"
+OLD_LAYOUT = "contiguous_weights"  # a fact of snapshots of version 1: see `old_snapshots.py`
 
 
 class SnapshotManifest(Contract):
@@ -39,7 +40,7 @@ class SnapshotManifest(Contract):
 
     @classmethod
     def upgrade(cls, raw: JsonObject) -> JsonObject:
-        raise ValueError("its weights lie in the order of an older rayctsl, which has to finish the run")
+        return {**raw, "facts": {**raw["facts"], OLD_LAYOUT: True}}
 
 
 TaskState = dict[str, Tensor]

@@ -12,11 +12,14 @@ import torch
 from torch import Tensor
 
 from rayctsl.config import Config
+from rayctsl.device import is_cpu
 from rayctsl.flat import FlatModule, build_optimizer, copy_state
+from rayctsl.learning.graphs import Recorder
 from rayctsl.learning.processor import compiled, why_not_bf16
 from rayctsl.learning.schedule import alpha_at
-from rayctsl.learning.tasks import Task
+from rayctsl.learning.tasks import Planned, Task
 
+HELD_OUT = "held out"
 COUNTED = ("inner", "held_out", "hessian")  # gradients, counted apart
 
 
@@ -31,6 +34,8 @@ class TaskLearner:
         self.theta, self.theta_grad, self.head = self.flat.backbone, self.flat.backbone_grad, self.flat.head
         self.forward = compiled(self.module) if config.compile else self.module
         self._bf16 = config.precision == "bf16" and why_not_bf16(self.theta.device.type) is None
+        records = config.graphs == "auto" and not config.compile and not is_cpu(self.theta.device)
+        self.recorder = Recorder(self.theta.device, task.name) if records else None
         self.optimizer = build_optimizer(config.inner, self.flat.vector)
         self.alpha = config.inner.alpha
         self.memory: dict[str, Tensor] = {}
@@ -52,12 +57,9 @@ class TaskLearner:
     def compute_gradient(self, index: int, *, head_only: bool = False) -> Tensor:
         """Leave the training gradient of batch `index` in `flat.grad`; returns the loss, unread."""
         self.alpha = alpha_at(self.config, index)
-        self.flat.grad.zero_()
         self.flat.freeze_backbone(head_only)
-        loss = self._loss(index)
-        loss.backward()
         self.counts[0] += 1
-        return loss.detach()
+        return self._gradient(index, kind="head" if head_only else "training")
 
     def apply_gradient(self, *, head_only: bool = False) -> None:
         """One step of the inner optimizer along `flat.grad`."""
@@ -67,10 +69,9 @@ class TaskLearner:
 
     def held_out_gradient(self, index: int) -> Tensor:
         """The backbone's gradient on a held-out batch, here and now."""
-        self.flat.grad.zero_()
         self.flat.freeze_backbone(False)
-        self._loss(index, held_out=True).backward()
         self.counts[1] += 1
+        self._gradient(index, kind=HELD_OUT)
         return self.theta_grad.clone()
 
     def training_loss(self, index: int) -> Tensor:
@@ -95,6 +96,27 @@ class TaskLearner:
             return self.flat.flatten_backbone(dict(zip(named, rows, strict=True)))
 
         return multiply
+
+    def _gradient(self, index: int, kind: str) -> Tensor:
+        """Leave a gradient in `flat.grad` and return its loss: replayed where it can be recorded, else step by step."""
+        held_out, task = kind == HELD_OUT, self.task
+        plan = None
+        if self.recorder is not None and isinstance(task, Planned):
+            plan = task.plan(index, held_out=held_out)
+        if self.recorder is None or plan is None or not isinstance(task, Planned):
+            return self._backward(lambda: self._loss(index, held_out=held_out))
+
+        def gradient(plan: Tensor) -> Tensor:
+            with self._precision():
+                return self._backward(lambda: task.planned_loss(self.forward, plan, held_out=held_out))
+
+        return self.recorder.run(kind, plan, gradient, self.flat.buffers())
+
+    def _backward(self, compute: Callable[[], Tensor]) -> Tensor:
+        self.flat.grad.zero_()
+        loss = compute()
+        loss.backward()
+        return loss.detach()
 
     def _loss(self, index: int, *, held_out: bool = False) -> Tensor:
         with self._precision():

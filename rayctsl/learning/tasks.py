@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map_only
 from rayctsl.config import Config
 from rayctsl.data.batches import Batches, split_indices
 from rayctsl.data.library import Dataset, open_dataset
-from rayctsl.data.on_device import BatchSource, batches_on
+from rayctsl.data.on_device import BatchSource, ResidentBatches, batches_on
 from rayctsl.device import is_cpu
 from rayctsl.models import build_model, find_head
 
@@ -35,6 +35,14 @@ class Task(Protocol):
     def build_module(self) -> nn.Module: ...
     def head_name(self, module: nn.Module) -> str | None: ...
     def loss(self, module: nn.Module, index: int, *, held_out: bool = False) -> Tensor: ...
+
+
+@runtime_checkable
+class Planned(Protocol):
+    """A task whose loss is a function of a plan in the device's memory, so that its gradient can be recorded."""
+
+    def plan(self, index: int, *, held_out: bool = False) -> Tensor | None: ...
+    def planned_loss(self, module: nn.Module, plan: Tensor, *, held_out: bool = False) -> Tensor: ...
 
 
 class ImageTask:
@@ -83,10 +91,24 @@ class ImageTask:
         return find_head(module)
 
     def loss(self, module: nn.Module, index: int, *, held_out: bool = False) -> Tensor:
+        images, labels = self._source(held_out)(index)
+        return functional.cross_entropy(module(images), labels)
+
+    def plan(self, index: int, *, held_out: bool = False) -> Tensor | None:
+        """What batch `index` is made of, if it is made on the device."""
+        source = self._source(held_out)
+        return source.plan(index) if isinstance(source, ResidentBatches) else None
+
+    def planned_loss(self, module: nn.Module, plan: Tensor, *, held_out: bool = False) -> Tensor:
+        source = self._source(held_out)
+        assert isinstance(source, ResidentBatches)
+        images, labels = source.gather(plan)
+        return functional.cross_entropy(module(images), labels)
+
+    def _source(self, held_out: bool) -> BatchSource:
         source = self.held_out if held_out else self.training
         assert source is not None, "this method must say that it needs held-out batches"
-        images, labels = source(index)
-        return functional.cross_entropy(module(images), labels)
+        return source
 
 
 class HostTask:

@@ -10,13 +10,14 @@ import io
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from rayctsl.cluster.resources import bundles_of
-from rayctsl.cluster.trials import has_gpu, report, trial_engine
+from rayctsl.cluster.trials import report, trial_engine
 from rayctsl.config import Config
 from rayctsl.learning.group import NonFiniteLoss
 from rayctsl.learning.meta_learner import kept_phi
@@ -105,11 +106,10 @@ class Trial:
         since = max(self._reported(), default=0)
         losses = [row["loss"] for row in run.metrics.rows if row["step"] > since]
         validation = self.sweep.validation
-        device = "cuda" if validation.gpus and has_gpu() else "cpu"
         measured: Report = {
             TIME: run.step,
             "inner_steps_total": run.step * len(run.problem.task_names),
-            METRIC: validate(phi, self.config, validation, self.sweep.seed, device=device),
+            METRIC: run.engine.on_learner(partial(validate, phi, self.config, validation, self.sweep.seed)),
             "seconds": self.seconds_before + time.monotonic() - self.started,
         }
         return {**measured, "loss": float(np.nanmean(losses))} if losses else measured
@@ -123,4 +123,4 @@ def num_learners(config: Config) -> int:
 
 def trial_bundles(config: Config, sweep: Sweep) -> list[dict[str, float]]:
     """What a trial reserves: a bundle for its own process, then its engine's."""
-    return [{"GPU": sweep.validation.gpus}, *bundles_of(config.topology, num_learners(config))]
+    return [{"CPU": 0}, *bundles_of(config.topology, num_learners(config))]

@@ -179,6 +179,8 @@ class WorkerPool:
             f"{settings.job_limit_seconds:g}",
             "--threads",
             f"{max(1, int(settings.job_cpus))}",
+            "--gpus",
+            f"{settings.job_gpus:g}",
         ]
         try:
             await self.ray.submit(name, shlex.join(words), settings.job_cpus, settings.job_gpus, {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ from torch import nn
 from rayctsl.config import METHOD_CONFIGS, FinetuneConfig, build_config
 from rayctsl.data.library import Dataset, open_dataset
 from rayctsl.data.store import SplitInfo, write_split
+from rayctsl.device import OutOfMemory
 from rayctsl.learning.engine import LocalEngine
 from rayctsl.learning.finetune import Finetuner
-from rayctsl.learning.group import NonFiniteLoss
+from rayctsl.learning.group import NonFiniteLoss, TaskGroup
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.tasks import ImageTask
+from rayctsl.methods import Step, build_method
 from rayctsl.models import build_model
 from tests.strict_device import counts
 
@@ -188,6 +191,52 @@ def test_stop_names_the_first_bad_step_at_the_end_of_the_chunk(strict_device):
     with pytest.raises(NonFiniteLoss, match=r"task 'own' diverged .* inner step 2 of trajectory 2"):
         engine.run(4, 6)
     assert torch.equal(engine.meta.phi.cpu(), phi)
+
+
+def test_a_task_that_does_not_fit_is_named_with_what_to_change(strict_device, root, monkeypatch):
+    engine = LocalEngine(Problem.of(config_of(root)))
+
+    def refuse(*arguments, **options):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+
+    monkeypatch.setattr(engine.group.learners["colour"], "compute_gradient", refuse)
+    with pytest.raises(
+        OutOfMemory, match=r"task 'colour' does not fit on strict device .* batches of 8 .*data.batch_size"
+    ):
+        engine.run(0, 1)
+
+
+def test_precision_is_a_named_choice(root):
+    for precision, expected in (("tf32", "tf32"), ("bf16", "ieee"), ("tf32", "tf32"), ("fp32", "ieee")):
+        TaskGroup([], config_of(root, precision=precision), build_method(config_of(root).method))
+        assert torch.backends.cudnn.conv.fp32_precision == torch.backends.cuda.matmul.fp32_precision == expected
+        assert torch.backends.cudnn.benchmark
+
+
+def test_deterministic_runs_ask_torch_for_it_and_compute_the_same(root, monkeypatch):
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    plain, strict = LocalEngine(Problem.of(config_of(root))), None
+    plain.run(0, 4)
+    try:
+        strict = LocalEngine(Problem.of(config_of(root, deterministic=True)))
+        strict.run(0, 4)
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.backends.cudnn.benchmark
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert torch.equal(strict.meta.phi, plain.meta.phi)
+
+
+def test_a_group_without_tasks_follows_a_snapshot():
+    """The meta-learner's: it takes part in every exchange, and is set back with the others."""
+    config = build_config({"inner_steps": 3, "data": {"tasks": ["own"]}})
+    method = build_method(config.method)
+    group = TaskGroup([], config, method)
+    group.load_states({})
+    phi = torch.zeros(4)
+    assert group.inner_step(phi, Step(0, 1, 3)).shape == (0,)
+    assert group.contribution(phi, Step(0, 1, 3))[-1] == 0
 
 
 @pytest.mark.parametrize("optimizer", ["nesterov", "adam"])

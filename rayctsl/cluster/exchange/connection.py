@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from rayctsl.futures import finished
+from rayctsl.futures import Later, finished
 
 BLOCK = 2**16  # entries
 
@@ -26,16 +26,26 @@ class Exchange(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
+class Overlapping(Protocol):
+    """An exchange that goes on by itself once it is started."""
+
+    def start(self, vector: Tensor) -> Later[Tensor]: ...
+
+
 class Connection:
-    """An exchange as the loop calls it: in a thread of its own, or at once."""
+    """An exchange as the loop calls it: by itself, in a thread of its own, or at once."""
 
     def __init__(self, exchange: Exchange, in_background: bool):
         self.exchange = exchange
         self._pool = ThreadPoolExecutor(1, "exchange") if in_background else None
         self.bytes_sent = 0
+        self._aborted = False
 
-    def __call__(self, vector: Tensor) -> Future[Tensor]:
+    def __call__(self, vector: Tensor) -> Later[Tensor]:
         self.bytes_sent += vector.numel() * vector.element_size()
+        if isinstance(self.exchange, Overlapping):
+            return self.exchange.start(vector)
         if self._pool is not None:
             return self._pool.submit(self.exchange, vector)
         return finished(self.exchange(vector))
@@ -45,8 +55,14 @@ class Connection:
         """How long this process has waited for others so far."""
         return self.exchange.wait_seconds
 
+    def check(self) -> None:
+        """Raise PeerLost when the exchange was called off, whatever its last call returned."""
+        if self._aborted:
+            raise PeerLost("the exchange was called off")
+
     def abort(self) -> None:
         """From another thread: wake this process if it waits for peers that will not come."""
+        self._aborted = True
         self.exchange.abort()
 
     def close(self) -> None:

@@ -120,6 +120,8 @@ class SharedMemory:
 
     def abort(self) -> None:
         self._aborted.set()
+        if self._between is not None:
+            self._between.abort()
 
     def close(self) -> None:
         if self._between is not None:

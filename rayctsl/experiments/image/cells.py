@@ -38,7 +38,7 @@ def method_of(cell: str) -> str:
 def tune_cells(suite: Suite, root: str) -> list[Cell]:
     """Every method with every candidate of its search; a method with one candidate has nothing to search."""
     cells, tune = [], suite.tune
-    validation = {**tune.validation.model_dump(mode="json"), "gpus": suite.gpus}
+    validation = tune.validation.model_dump(mode="json")
     for method in suite.methods:
         candidates = suite.candidates(method)
         for candidate in candidates if len(candidates) > 1 and method not in suite.ablations else ():

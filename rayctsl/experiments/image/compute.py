@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from rayctsl.config import Config, FinetuneConfig, ValidationConfig, build_config, dump_config
 from rayctsl.data.library import open_dataset
+from rayctsl.device import choose_device
 from rayctsl.learning.engine import LocalEngine
 from rayctsl.learning.finetune import Finetuner
 from rayctsl.learning.group import NonFiniteLoss
@@ -29,13 +29,13 @@ def tune(arguments: dict[str, Any]) -> dict[str, Any]:
     config = build_config(arguments["config"])
     validation, seed = ValidationConfig.model_validate(arguments["validation"]), arguments["seed"]
     device = prepare_device(arguments)
-    engine = LocalEngine(_on_device(training_problem(config, validation, seed), device))
+    engine = LocalEngine(training_problem(config, validation, seed), device)
     try:
         engine.run(0, config.total_steps)
     except NonFiniteLoss as error:
         return {"accuracy": None, "diverged": str(error)}
-    phi = {name: value.cpu() for name, value in engine.name_phi(kept_phi(engine.meta.state())).items()}
-    return {"accuracy": validate(phi, config, validation, seed, device=device), "spent": _spent(engine)}
+    phi = engine.name_phi(kept_phi(engine.meta.state()))
+    return {"accuracy": validate(phi, config, validation, seed, device), "spent": _spent(engine)}
 
 
 def train(arguments: dict[str, Any], out: str) -> dict[str, Any]:
@@ -44,12 +44,12 @@ def train(arguments: dict[str, Any], out: str) -> dict[str, Any]:
     Returns the loss averaged over tasks and over every K steps, and a point for every phi that was kept.
     """
     config, storage = build_config(arguments["config"]), Storage(out).inside(arguments["run"])
-    problem = _on_device(Problem.of(config), prepare_device(arguments))
+    problem, device = Problem.of(config), prepare_device(arguments)
     folder = _open_run(storage, config)
     keeper = Keeper(storage, arguments["checkpoints"])
     hooks, diverged = Hooks(after_chunk=keeper.keep), None
     try:
-        train_with(LocalEngine(problem), problem, folder, hooks=hooks, log=io.StringIO(), stop_on_signals=False)
+        train_with(LocalEngine(problem, device), problem, folder, hooks=hooks, log=io.StringIO(), stop_on_signals=False)
     except NonFiniteLoss as error:
         diverged = str(error)
     run = keeper.run
@@ -98,12 +98,7 @@ def test(arguments: dict[str, Any], out: str) -> float:
 def prepare_device(arguments: dict[str, Any]) -> str:
     """Where a cell computes: on its GPU if it has reserved one, else on one CPU thread."""
     torch.set_num_threads(1)
-    return "cuda" if arguments["gpus"] and torch.cuda.is_available() else "cpu"
-
-
-def _on_device(problem: Problem, device: str) -> Problem:
-    build_task = problem.build_task
-    return replace(problem, build_task=lambda name, _: build_task(name, device))
+    return choose_device(granted=bool(arguments["gpus"]))
 
 
 def _open_run(storage: Storage, config: Config) -> RunFolder:

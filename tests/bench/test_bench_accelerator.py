@@ -1,0 +1,29 @@
+"""The check for people with a GPU, run on the make-believe one; and what it says where there is none."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rayctsl.commands.bench import main
+
+
+def test_without_an_accelerator_it_says_so(capsys: pytest.CaptureFixture[str]):
+    assert main(["accelerator", "--json"]) == 2
+    assert "no accelerator" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default:called a synchronizing operation")
+def test_every_promise_is_checked_and_reported(strict_device, capsys: pytest.CaptureFixture[str], tmp_path):
+    report = tmp_path / "report.md"
+    options = ["--model", "demo", "--sizes", "8", "--batch-size", "8", "--steps", "1", "--rounds", "1"]
+    assert main(["accelerator", "--json", "--report", str(report), *options]) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["verdict"] == {"works": "yes", "waits": "yes", "bits": "yes", "graphs": "yes", "abort": "yes"}
+    assert result["device"] == "strict device (sham)"
+    assert result["waits_per_chunk"] == 1
+    assert result["graphs"]["largest_difference"] == 0
+    assert result["speed"]["obvious_steps_per_s"] > 0
+    assert "| waits | yes |" in report.read_text()
