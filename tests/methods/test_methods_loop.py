@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -204,6 +205,18 @@ def test_a_dropped_task_is_as_if_it_had_not_been(quadratics, engine_of, name, va
     assert torch.equal(dropping.meta.phi, fewer.meta.phi)
     assert np.isnan(chunk.losses[4:, 1]).all()
     assert np.isfinite(chunk.losses[:, [0, 2]]).all()
+
+
+def test_a_dropped_task_stays_away_after_a_restart(quadratics, engine_of):
+    tasks = quadratics()
+    tasks["quadratic-2"] = poison(tasks["quadratic-2"], 0, math.nan)
+    first, second = (engine_of(tasks, "shifting", on_non_finite="drop") for _ in range(2))
+    first.run(0, 8)
+    second.start(first.capture(8).result())
+    assert second.group.dropped == first.group.dropped == {"quadratic-2"}
+    first.run(8, 12)
+    second.run(8, 12)
+    assert torch.equal(second.meta.phi, first.meta.phi)
 
 
 def test_after_a_drop_the_mean_is_over_the_rest(quadratics, engine_of, phis_of):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -101,6 +102,32 @@ def test_a_result_written_just_before_death_counts(stage):
     service.finish(job, status="failed", error={"code": "bad_input", "message": "diverged"})
     service.turn()
     assert (service.job(job).status, service.job(job).error.code) == ("failed", "bad_input")
+
+
+def test_a_result_written_while_the_workers_are_looked_at_counts(stage, monkeypatch):
+    service = stage(max_running=1)
+    job = service.running()
+    service.lose(service.job(job).worker)
+    look = service.pool.look
+
+    async def look_late():
+        await look()
+        service.finish(job)
+
+    monkeypatch.setattr(service.pool, "look", look_late)
+    service.turn()
+    assert service.job(job).status == "succeeded"
+
+
+def test_fewer_may_run_than_there_are_workers(stage):
+    """As after a restart with a smaller --max-running, while the workers of before still live."""
+    service = stage(max_running=2, warm_workers=2)
+    service.turn()
+    service.beat()
+    jobs = [service.add() for _ in range(2)]
+    service.dispatcher.settings = replace(service.settings, max_running=1)
+    service.turn()
+    assert [service.job(job).status for job in jobs] == ["starting", "queued"]
 
 
 def test_the_next_service_tells_a_worker_again(stage):

@@ -150,6 +150,7 @@ def test_a_submission_that_was_made_before_is_the_same(stage):
     service.store.set_worker(slot, slot.generation - 1, None)  # as if the service had died before it noted the worker
     service.turn()
     assert service.workers == [worker]
+    assert service.pool._failures == 0
 
 
 def test_idle_workers_are_sent_away_and_busy_ones_are_not(stage):
