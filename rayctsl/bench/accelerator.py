@@ -63,7 +63,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def phi_after(config: Config, device: str, steps: int) -> torch.Tensor:
     engine = LocalEngine(Problem.of(config), device)
-    engine.run(0, steps)
+    if steps:
+        engine.run(0, steps)
     return engine.meta.phi.cpu()
 
 

@@ -95,9 +95,10 @@ class ImageTask:
         return functional.cross_entropy(module(images), labels)
 
     def plan(self, index: int, *, held_out: bool = False) -> Tensor | None:
-        """What batch `index` is made of, if it is made on the device."""
+        """What batch `index` is made of, if it is made on the device (and nobody has put another loss in its place)."""
         source = self._source(held_out)
-        return source.plan(index) if isinstance(source, ResidentBatches) else None
+        plain = type(self).loss is ImageTask.loss
+        return source.plan(index) if plain and isinstance(source, ResidentBatches) else None
 
     def planned_loss(self, module: nn.Module, plan: Tensor, *, held_out: bool = False) -> Tensor:
         source = self._source(held_out)

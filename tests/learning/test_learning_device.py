@@ -207,9 +207,9 @@ def test_a_task_that_does_not_fit_is_named_with_what_to_change(strict_device, ro
 
 
 def test_precision_is_a_named_choice(root):
-    for precision, expected in (("tf32", "tf32"), ("bf16", "ieee"), ("tf32", "tf32"), ("fp32", "ieee")):
+    for precision, expected in (("tf32", True), ("bf16", False), ("tf32", True), ("fp32", False)):
         TaskGroup([], config_of(root, precision=precision), build_method(config_of(root).method))
-        assert torch.backends.cudnn.conv.fp32_precision == torch.backends.cuda.matmul.fp32_precision == expected
+        assert torch.backends.cudnn.allow_tf32 == torch.backends.cuda.matmul.allow_tf32 == expected
         assert torch.backends.cudnn.benchmark
 
 
