@@ -74,7 +74,9 @@ def finetune(arguments: argparse.Namespace) -> None:
     root = arguments.data_root or config.data.root
     check_name(arguments.dataset, root)
     from rayctsl import api
+    from rayctsl.data.library import open_dataset
     from rayctsl.device import choose_device, describe_device
+    from rayctsl.jobs.training import check_train_size
     from rayctsl.learning.start import find_start
     from rayctsl.progress import Progress
 
@@ -82,13 +84,14 @@ def finetune(arguments: argparse.Namespace) -> None:
     recipe = config.finetune
     if start.recipe is not None and arguments.config is None:
         recipe = FinetuneConfig.model_validate({**start.recipe.model_dump(), **flags})
+    dataset = open_dataset(arguments.dataset, root)
+    check_train_size(dataset, recipe)
     with Progress(recipe.steps * recipe.seeds, f"finetune {arguments.dataset}") as progress:
         progress.say(f"fine-tuning on {describe_device(choose_device())}")
         result = api.finetune(
             start,
-            arguments.dataset,
+            dataset,
             config=recipe,
-            data_root=root,
             on_point=shown_on(progress),
             save=arguments.save,
             each=arguments.each,

@@ -48,9 +48,7 @@ def finetune_seeds(
     """
     if preset is not None or time_limit is not None:
         config = _begun_with(save) or choose_recipe(start, dataset, config, preset, time_limit).config
-    if config.train_size is not None and config.train_size > len(dataset.train):
-        has = f"{dataset.name} has {len(dataset.train):,} training images"
-        raise ValueError(f"train_size {config.train_size:,} is too large: {has}")
+    check_train_size(dataset, config)
     with _working_folder(save, start, dataset, config) as folder:
         work = SeedWork(start, dataset, config, folder, threads)
         run_seeds(work, on_point, workers)
@@ -65,6 +63,13 @@ def finetune_seeds(
                 target = Storage(save).inside(f"seed-{run.seed}") if each else Storage(save)
                 save_model(target, work.tuner(run.seed), start, run.seed, _summary(result))
     return result
+
+
+def check_train_size(dataset: Dataset, config: FinetuneConfig) -> None:
+    """Refuse to draw more training images than there are."""
+    if config.train_size is not None and config.train_size > len(dataset.train):
+        has = f"{dataset.name} has {len(dataset.train):,} training images"
+        raise ValueError(f"train_size {config.train_size:,} is too large: {has}")
 
 
 def _begun_with(save: str | None) -> FinetuneConfig | None:

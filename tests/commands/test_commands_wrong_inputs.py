@@ -44,7 +44,7 @@ WRONG = {
     f"train {RUN} --trajectories 0": "trajectories",
     f"train {RUN} --seed -1": "seed: input should be greater than or equal to 0",
     f"train {RUN} --workers 0": "topology.workers",
-    f"train {RUN} --set precision=fp16": "precision: input should be 'fp32' or 'bf16'",
+    f"train {RUN} --set precision=fp16": "precision: input should be 'fp32', 'tf32' or 'bf16'",
     f"train {RUN} --set topology.transport=mail": "topology.transport",
     f"train {RUN} --set model.name=resnet9": "model 'resnet9' is unknown; did you mean 'resnet",
     f"train {RUN} --set model=3": "model",
@@ -116,7 +116,7 @@ WRONG = {
     "experiments synthetic run --start 0 0 --out {tmp}/x.json --method anil": "method 'anil' adapts the head alone",
     "bench stp": "invalid choice: 'stp'",
     "client --url ftp://x list": "ftp",
-    "serve --port 99999 --storage {tmp}": "99999 is not a port number",
+    "serve --port 99999 --storage {tmp}": "port must be between 0 and 65535, not 99999",
     "serve --host 203.0.113.1 --storage {tmp}": "set RAYCTSL_TOKEN",
     "serve --storage {tmp}/typo": "there is no folder",
 }
