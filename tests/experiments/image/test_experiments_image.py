@@ -151,7 +151,7 @@ def test_a_killed_training_goes_on_from_its_snapshot_to_the_same_phi(finished, p
     half.begin()
     while half.step < 8:
         half.advance()
-    half.writer.close()
+    half.close()
     steps: list[int] = []
     advance = Run.advance
     monkeypatch.setattr(Run, "advance", lambda run: (steps.append(run.step), advance(run)))
