@@ -49,6 +49,9 @@ class StepLog:
         """Read everything; drop or name the tasks that diverged."""
         board, width = self._board.cpu().double().numpy(), len(self.group.names)
         self.losses, self.delta_norms, self.disagreements = board[:, :width].copy(), board[:, -3], board[:, -2]
+        if not self.steps:  # nothing to do: the method does not train
+            self.inner_steps = np.zeros(0, int)
+            return
         counts = np.stack([after for _, after in self._counts])
         fallen = {}
         for place, name in enumerate(self.group.names):

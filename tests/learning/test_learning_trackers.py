@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,10 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path))
     write_rows(tmp_path, Config(tensorboard=False, wandb="rayctsl"))
     (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
-    content = file.read_bytes()
-    assert b"loss/latin" in content
+    deadline = time.monotonic() + 60
+    while b"loss/latin" not in (content := file.read_bytes()):  # a process of its own writes it
+        assert time.monotonic() < deadline, content
+        time.sleep(0.05)
     assert b"inner_steps" in content
 
 

@@ -198,8 +198,8 @@ def runs_can_start(objects: list[Object]) -> Iterator[str]:
                 yield f"{where} publishes elsewhere than the service looks"
 
 
-def _room(cpus: float, gpus: float, groups: list[Object]) -> float:
-    room = 0.0
+def _room(cpus: float, gpus: float | str, groups: list[Object]) -> float:
+    room, gpus = 0.0, 0.0 if gpus == "auto" else float(gpus)  # auto: as many as there are, which may be none
     for group in groups:
         has = node_resources(group)
         fits = [has["CPU"] // cpus] + ([has.get("GPU", 0.0) // gpus] if gpus else [])

@@ -41,6 +41,7 @@ def test_the_command_carries_what_the_operator_chose(stage):
         "--checkpoint-seconds": "7.5",
         "--limit-seconds": "99",
         "--threads": "2",
+        "--gpus": "0",
     }
 
 
