@@ -93,7 +93,11 @@ def test_a_diverging_task_is_named_and_nothing_is_left(kept_actors, tiny_problem
 def test_actor_names_in_the_state_api(kept_actors, tiny_problem):
     engine = RayEngine(tiny_problem(2, topology={"workers": 2}))
     engine.start(None)
-    names = {actor.actor_id: actor.class_name for actor in list_actors(filters=[("state", "=", "ALIVE")])}
-    shown = [names[actor._actor_id.hex()] for actor in [*engine.learners, engine.meta]]
-    engine.close()
-    assert shown == ["TaskLearner", "TaskLearner", "MetaLearner"]
+    try:
+        wanted, names = [actor._actor_id.hex() for actor in [*engine.learners, engine.meta]], dict[str, str]()
+        deadline = time.monotonic() + 30
+        while not names.keys() >= set(wanted) and time.monotonic() < deadline:  # Ray tells it a moment later
+            names = {actor.actor_id: actor.class_name for actor in list_actors(limit=10_000)}
+    finally:
+        engine.close()
+    assert [names[actor] for actor in wanted] == ["TaskLearner", "TaskLearner", "MetaLearner"]

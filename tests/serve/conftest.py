@@ -45,7 +45,7 @@ def service(make_world: Callable[[], Path]) -> Iterator[Instance]:
     record = instance.storage / "service" / "ray.json"
     head = json.loads(record.read_text())
     assert instance.stop() == 0
-    assert not Path(f"/proc/{head['pid']}").exists()
+    wait_for(lambda: not Path(f"/proc/{head['pid']}").exists(), 10)  # whoever adopted it must reap it
     assert not Path(head["temporary"]).exists()
     assert not record.exists()
 

@@ -24,7 +24,7 @@ def test_finetune_shows_progress_and_fetches_the_weights(
     assert lines[0].startswith("accuracy: ")
     assert lines[1].startswith("from scratch: ")
     job = lines[2].removeprefix("job: ")
-    assert "20/20" in shown.err
+    assert "20 of 20 steps" in shown.err
     with Client(service.url) as client:
         assert client.job(job)["result"]["weights"]["size"] == out.stat().st_size
         points = [event for event in client.events(job) if event["event"] == "point"]

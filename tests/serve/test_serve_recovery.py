@@ -15,6 +15,7 @@ import pytest
 
 from serve.bench.instance import Instance
 from serve.bench.jobs import prove
+from tests.serve.conftest import wait_for
 
 BODY = {"dataset": "stripes", "steps": 5}
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -63,6 +64,7 @@ def test_restarted_service_joins_its_ray_again(
     service: Instance, http: httpx.Client, follow: Callable[..., dict[str, Any]]
 ) -> None:
     record = service.storage / "service" / "ray.json"
+    wait_for(lambda: http.get("/readyz").json()["ray"] == "up")
     head = json.loads(record.read_text())
     assert record.stat().st_mode & 0o777 == 0o600
     assert httpx.get(f"{head['url']}/api/jobs/", trust_env=False).status_code == 401  # Ray wants its token
@@ -71,7 +73,7 @@ def test_restarted_service_joins_its_ray_again(
     service.start()
     assert follow(http, http.post("/finetune", json=BODY).json()["id"])["status"] == "succeeded"
     assert json.loads(record.read_text()) == head
-    assert http.get("/readyz").json() == {"status": "ok", "ray": "up", "dispatcher": "running"}
+    assert http.get("/readyz").json() == {"status": "ok", "ray": "up", "dispatcher": "running", "reasons": []}
 
 
 @pytest.mark.long
