@@ -33,7 +33,7 @@ MAX_ITEMS = {"decay_at": 20}
 
 
 def _add_bounds(schema: JsonObject) -> None:
-    """The bounds that `FinetuneRequest` checks, for those who read the document: clients and the page's form."""
+    """The bounds that `RecipeRequest` checks, for those who read the document: clients and the page's form."""
     for name, found in schema["properties"].items():
         for kind in (found, *found.get("anyOf", ())):
             if kind.get("type") in ("integer", "number") and name in MAXIMA:
@@ -44,21 +44,10 @@ def _add_bounds(schema: JsonObject) -> None:
                 kind["maxItems"] = MAX_ITEMS[name]
 
 
-class FinetuneRequest(RecipeConfig):
-    """A fine-tuning job. Everything but the dataset has a default; the paper's where it has one."""
+class RecipeRequest(RecipeConfig):
+    """A recipe as guests send it: as JSON, and within bounds."""
 
     model_config = ConfigDict(strict=True, json_schema_extra=_add_bounds)
-
-    dataset: Annotated[str, Field(pattern=DATASET_NAME)]
-    """A dataset's name, see GET /datasets."""
-    initialization: Annotated[str, Field(pattern=ID)] | None = None
-    """Which initialization to start from; the newest when absent."""
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """Same request, same seed, same result."""
-    compare_with_scratch: bool = False
-    """Train from random weights too, on the same batches: twice the time."""
-    label: Annotated[str, Field(max_length=200)] = ""
-    """Any text, shown beside the job."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -79,6 +68,21 @@ class FinetuneRequest(RecipeConfig):
         if isinstance(value, tuple) and len(value) > MAX_ITEMS.get(name, len(value)):
             raise PydanticCustomError("too_long", "too long", {"max_length": MAX_ITEMS[name]})
         return value
+
+
+class FinetuneRequest(RecipeRequest):
+    """A fine-tuning job. Everything but the dataset has a default; the paper's where it has one."""
+
+    dataset: Annotated[str, Field(pattern=DATASET_NAME)]
+    """A dataset's name, see GET /datasets."""
+    initialization: Annotated[str, Field(pattern=ID)] | None = None
+    """Which initialization to start from; the newest when absent."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Same request, same seed, same result."""
+    compare_with_scratch: bool = False
+    """Train from random weights too, on the same batches: twice the time."""
+    label: Annotated[str, Field(max_length=200)] = ""
+    """Any text, shown beside the job."""
 
     def recipe(self, num_test: int) -> FinetuneConfig:
         """The recipe alone, with as many evaluations as are worth their time and can be drawn."""

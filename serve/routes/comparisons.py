@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
 from rayctsl.config import RecipeConfig
@@ -19,7 +19,7 @@ from serve.jobs.view import dump_job, show_job
 from serve.problems import HttpProblem, documented
 from serve.routes.finetune import accept, build_spec, cancel, require_json
 from serve.routes.initializations import Fresh
-from serve.schemas import DATASET_NAME, ID, FinetuneRequest
+from serve.schemas import DATASET_NAME, ID, FinetuneRequest, RecipeRequest
 from serve.service import Service, caller_of, service_of
 from serve.uploads import owner_of
 
@@ -29,14 +29,12 @@ ComparisonId = Annotated[str, Path(pattern=r"^cmp-[0-9a-f]{16}$", description="A
 MAX_JOBS = 60
 
 
-class ComparisonRequest(RecipeConfig):
+class ComparisonRequest(RecipeRequest):
     """Which initializations to compare on which dataset; the recipe is the same for all."""
-
-    model_config = ConfigDict(strict=True)
 
     dataset: Annotated[str, Field(pattern=DATASET_NAME)]
     """A dataset's name, see GET /datasets."""
-    initializations: Annotated[list[Annotated[str, Field(pattern=ID)]], Field(min_length=2, max_length=20)]
+    initializations: Annotated[tuple[Annotated[str, Field(pattern=ID)], ...], Field(min_length=2, max_length=20)]
     """Their ids."""
     seeds: Annotated[int, Field(ge=1, le=20)] = 3
     """Independent runs of each, paired by seed."""
