@@ -133,4 +133,11 @@ def test_stopped_and_killed_runs_resume_to_the_same_bits(ray_cluster, small_task
     config = load_config(None, {**overrides, "inner_steps": 150, "trajectories": 2, "snapshot_every": 1000})
     undisturbed = run_local(config, RunFolder.open(str(tmp_path / "undisturbed"), config))
     assert open_initialization(run_dir).card.sha256 == undisturbed.card.sha256
-    assert sorted(os.listdir(run_dir)) == ["checkpoints", "config.yaml", "initialization", "metrics.parquet", "plots"]
+    assert sorted(os.listdir(run_dir)) == [
+        "checkpoints",
+        "config.yaml",
+        "initialization",
+        "metrics.parquet",
+        "plots",
+        "tensorboard",
+    ]
