@@ -95,15 +95,18 @@ class Collective:
 
     def wait(self, work: Any) -> None:
         if self.plan.backend != "nccl":  # waits on the host, where nothing but its own timeout would wake it
-            work.get_future().add_done_callback(self._tell)
+            arrived = threading.Event()  # not `work.is_completed()`, which may turn true after the callback
+
+            def tell(future: object) -> None:
+                with self._news:
+                    arrived.set()
+                    self._news.notify_all()
+
+            work.get_future().add_done_callback(tell)
             with self._news:
-                self._news.wait_for(lambda: self._aborted.is_set() or work.is_completed())
+                self._news.wait_for(lambda: self._aborted.is_set() or arrived.is_set())
             self.check()
         work.wait()
-
-    def _tell(self, future: Any) -> None:
-        with self._news:
-            self._news.notify_all()
 
     def check(self) -> None:
         """Raise PeerLost when the exchange was called off: what came out of it since is garbage."""
