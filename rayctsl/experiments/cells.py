@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from rayctsl.config import build_config
 from rayctsl.experiments.output import Output
 from rayctsl.learning.lease import Lease
 from rayctsl.progress import Progress
@@ -75,7 +76,20 @@ def _kept(cell: Cell, out: Output) -> Any:
         record = json.loads(out.storage.read(f"cells/{cell.name}.json"))
     except (FileNotFoundError, json.JSONDecodeError):
         return None
-    return record["result"] if record.get("arguments") == json.loads(json.dumps(cell.arguments)) else None
+    asked = json.loads(json.dumps(cell.arguments))
+    return record["result"] if _identity(record.get("arguments", {})) == _identity(asked) else None
+
+
+def _identity(arguments: dict[str, Any]) -> dict[str, Any]:
+    """What a result is a function of: not where the data lie, and a config key younger than the file at its default."""
+    kept = {key: value for key, value in arguments.items() if key != "root"}
+    if "config" in kept:
+        try:
+            kept["config"] = build_config(kept["config"]).model_dump(mode="json")
+        except ValueError:  # it has keys that are no more
+            return kept
+        kept["config"]["data"].pop("root")
+    return kept
 
 
 def _timed(compute: Compute, arguments: dict[str, Any]) -> tuple[Any, float]:

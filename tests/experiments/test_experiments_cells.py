@@ -9,6 +9,7 @@ import pytest
 from ray import cloudpickle
 
 from rayctsl.cluster.cells import run_cells as run_on_cluster
+from rayctsl.config import build_config
 from rayctsl.experiments.cells import Cell, run_cells
 from rayctsl.experiments.output import Output
 
@@ -79,3 +80,23 @@ def test_errors_on_ray(tmp_path, ray_cluster):
 def test_a_cell_that_fits_nowhere_is_refused(ray_cluster):
     with pytest.raises(ValueError, match="needs 1 CPU and 1 GPU on one node; the most GPUs on a node are 0"):
         list(run_on_cluster(square, {"a": ({"number": 1},)}, gpus_per_cell=1))
+
+
+def test_a_cell_is_kept_wherever_the_data_lie_and_whatever_keys_have_come_since(tmp_path):
+    config = build_config({"data": {"tasks": ["digits"], "root": "/here"}}).model_dump(mode="json")
+
+    def run_one(**changes: object) -> dict[str, object]:
+        asked = Cell("one", {"config": {**config, **changes}, "root": str(changes), "number": 3})
+        return run_cells([asked], square, Output(tmp_path), label="one", command=str, address="none")
+
+    run_one()
+    path = tmp_path / "cells" / "one.json"
+    record = json.loads(path.read_text())
+    del record["arguments"]["config"]["topology"]  # as a file from before this section would be
+    path.write_text(json.dumps({**record, "result": "kept"}))
+    elsewhere = {"data": {**config["data"], "root": "/there"}}
+    assert run_one(**elsewhere) == {"one": "kept"}
+    assert run_one(seed=1) == {"one": 9}, "another seed is another cell"
+    record["arguments"]["config"]["gone"] = 1
+    path.write_text(json.dumps({**record, "result": "kept"}))
+    assert run_one() == {"one": 9}

@@ -10,19 +10,21 @@ from rayctsl.commands.experiments import image
 HELP = "accuracy against K, searched at every K; accounts of cost; length of fine-tuning: Figure 6c"
 SUITES = ("lengths_k1000", "lengths_k400", "lengths_k100", "lengths_k10")
 RESULTS = "lengths_results"
+CELLS = "lengths_cells.tar.xz"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Suite after suite: the search, then seed by seed, so that what is finished can be compared. Finished cells "
         f"are kept; the same command goes on after a stop. Leaves {RESULTS}.json, a small file from which --from "
-        "makes the tables and figures again."
+        f"makes the tables and figures again, and {CELLS}, from which --cells goes on on another machine."
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="a folder a suite, and the report")
     parser.add_argument("--suites", default=",".join(SUITES), metavar="A,B", help="default: %(default)s")
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="training seeds (default: 5)")
     parser.add_argument("--data-root", metavar="DIR", help="where datasets are (default: RAYCTSL_DATA)")
     parser.add_argument("--address", metavar="A", help="of Ray: auto, ray://…, local (default); none: without Ray")
+    parser.add_argument("--cells", type=Path, metavar="F.tar.xz", help="take over what another machine has finished")
     parser.add_argument("--report", action="store_true", help="report what is finished, compute nothing")
     parser.add_argument("--from", dest="source", type=Path, metavar="F.json", help="report collected results instead")
     parser.add_argument(
@@ -35,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from rayctsl.experiments.archive import pack_cells, unpack_cells
     from rayctsl.experiments.lengths.report import write_report
     from rayctsl.experiments.lengths.results import collect, read_results
     from rayctsl.experiments.output import Output
@@ -42,10 +45,14 @@ def run(options: argparse.Namespace) -> None:
 
     suites, out = options.suites.split(","), Output(options.out)
     if options.source is None:
+        folders = {name: Storage(options.out / name) for name in (Path(suite).stem for suite in suites)}
+        if options.cells is not None:
+            print(f"{unpack_cells(options.cells, folders)} finished cells from {options.cells}")
         if not options.report:
             compute(options, suites)
-        results = collect({name: Storage(options.out / name) for name in (Path(suite).stem for suite in suites)})
+        results = collect(folders)
         out.write_json(RESULTS, results)
+        out.storage.write(CELLS, pack_cells(folders))
     else:
         results = read_results(options.source)
     print(write_report(results, out, options.step_seconds, options.exchange_seconds))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -103,3 +104,15 @@ def test_a_tiny_run_is_collected_whole(tiny, packs, tmp_path, capsys):
     finals = [row for row in found["tests"] if row["final"] and row["method"] == "shifting+pull"]
     assert sorted((row["steps"], row["train_size"]) for row in finals) == [(2, 0)] * 2 + [(4, 0)] * 2 + [(4, 6)] * 2
     assert len([row for row in found["tests"] if not row["final"]]) == 3 * 2
+
+    # Another machine takes over what is finished: with the data elsewhere, it computes the second seed alone.
+    there, moved = tmp_path / "there", tmp_path / "moved"
+    shutil.copytree(packs, moved)
+    words[words.index(str(packs))] = str(moved)
+    words[words.index("--seeds") + 1] = "2"
+    assert main(["lengths", "--out", str(there), "--cells", str(out / "lengths_cells.tar.xz"), *words]) == 0
+    first, both = capsys.readouterr().out, read_results(there / "lengths_results.json")
+    assert f"{len(list(out.glob('*/cells/*.json')))} finished cells from" in first
+    assert [row for row in both["tests"] if row["seed"] == 0] == found["tests"]
+    assert sum(row["final"] for row in both["tests"]) == 2 * sum(row["final"] for row in found["tests"])
+    assert len(list(there.glob("*/runs/*"))) == 3, "a training that came along was computed again"
