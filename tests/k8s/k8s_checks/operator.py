@@ -1,7 +1,8 @@
 """What KubeRay v1.7.0 makes of a RayCluster or RayJob, and Kubernetes of a token, as small pure functions.
 
 Each names the place in the operator's source that it replays: file and function below
-https://github.com/ray-project/kuberay/tree/v1.7.0/ray-operator/controllers/ray. Line numbers are of that tag.
+https://github.com/ray-project/kuberay/tree/v1.7.0/ray-operator/controllers/ray. The line is given where it was read at
+that tag; for the others the tag's own text was not at hand, and functions are found by their names.
 """
 
 from __future__ import annotations
