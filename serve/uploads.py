@@ -21,6 +21,7 @@ from typing import Literal
 from starlette.requests import Request
 
 from rayctsl.contract import Contract, read_contract
+from rayctsl.data.library import MARK
 from rayctsl.data.roots import open_root
 from rayctsl.jobs.importer import Limits
 from serve.problems import HttpProblem, log
@@ -28,7 +29,7 @@ from serve.problems import HttpProblem, log
 UploadStatus = Literal["receiving", "importing", "ready", "failed"]
 IMPORTS_AT_ONCE = 2
 ABANDONED_SECONDS = 3600.0
-SEPARATOR = "--"  # between a dataset's name and its owner's mark
+SEPARATOR = MARK  # between a dataset's name and its owner's
 
 
 class Upload(Contract):

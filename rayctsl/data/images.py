@@ -55,6 +55,11 @@ def decode(content: bytes | Path | np.ndarray, size: tuple[int, int], channels: 
         return np.asarray(plain, np.uint8).reshape(height, width, channels)
 
 
+def why_unreadable(error: Exception) -> str:
+    """What Pillow says of a file, without its path or buffer, which the reader knows or has no use for."""
+    return one_line(error).partition(" '/")[0].partition(" <_io.")[0]
+
+
 def is_grey(content: bytes | Path) -> bool:
     """Whether an encoded image has no colour channels; only its header is read."""
     try:
@@ -144,9 +149,7 @@ def _decode_chunk(chunk: list[Picture], shapes: Mapping[str, tuple[int, ...]]) -
                 warnings.simplefilter("ignore")  # odd metadata in old photographs
                 image = decode(picture.content, (height, width), channels)
         except UNREADABLE as error:
-            # Pillow names the buffer in its message, which says nothing.
-            reason = one_line(error).split(" <_io.")[0]
-            errors.append(f"{picture.name} ({reason})")
+            errors.append(f"{picture.name} ({why_unreadable(error)})")
             continue
         rows.append((picture.split, picture.row))
         images.append(image)

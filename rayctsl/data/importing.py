@@ -12,7 +12,7 @@ import numpy as np
 from rayctsl.data.album import LABELS, album_files
 from rayctsl.data.catalog import CATALOG, NAME_PATTERN
 from rayctsl.data.images import is_grey, short_side
-from rayctsl.data.library import data_root, embedded_names
+from rayctsl.data.library import MARK, data_root, embedded_names
 from rayctsl.data.prepare import IMPORTED, write_dataset
 from rayctsl.data.raw import Picture, RawDataset
 from rayctsl.data.roots import always, never, open_root
@@ -34,6 +34,7 @@ def import_dataset(
     replace: bool = False,
     flip: bool = True,
     published: bool = False,
+    keep: bool = False,
 ) -> Path:
     """Import an image folder or an `.npz` under a name of its own; returns the folder with both splits.
 
@@ -43,6 +44,7 @@ def import_dataset(
         seed: of the split when the folder has no train/ and test/.
         flip: whether a mirror image keeps its class.
         published: these are the images that the catalog means by this name.
+        keep: a dataset of this name is taken for this one, and left as it is.
     """
     if not NAME_PATTERN.fullmatch(name):
         raise ValueError(f"'{name}' is not a usable name: a-z, 0-9, _ and -, beginning with a letter or digit")
@@ -56,6 +58,8 @@ def import_dataset(
     if not path.exists():
         raise ValueError(f"{path} does not exist")
     place = open_root(data_root(root))
+    if keep and (found := place.fetch(name)):
+        return found
     if name in place.names() and not replace:
         raise ValueError(f"'{name}' is already in {place.where}; choose another name or add --replace")
 
@@ -70,7 +74,9 @@ def import_dataset(
             shape = shape if size is None else (size, size, shape[2])
         if len(raw.class_names) < 2:
             raise ValueError(f"{path} has one class only ({raw.class_names[0]!r}): there is nothing to tell apart")
-        write_dataset(folder, raw, name, shape, f"{IMPORTED}{path.name}", "the owner's", workers, flip)
+        write_dataset(
+            folder, raw, name.partition(MARK)[0], shape, f"{IMPORTED}{path.name}", "the owner's", workers, flip
+        )
 
     return place.publish(name, make, never if replace else always)
 

@@ -1,7 +1,8 @@
 """Datasets by name: how `cub` or `cub@224` becomes two opened splits.
 
 A data root holds one folder per dataset, `<root>/<name>/train.arrow` and `test.arrow`; `<name>@<size>` holds the same
-images at another size than the catalog's. Embedded datasets are made on first use.
+images at another size than the catalog's. Embedded datasets are made on first use. A folder `<name>--<mark>` holds one
+of several datasets of a name, such as different owners'; the name alone is what people see and what seeds batches.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from pathlib import Path
 from rayctsl.data.catalog import CATALOG, Reference, closest_name, keeps_class_mirrored, parse_reference
 from rayctsl.data.roots import LocalRoot, RemoteRoot, cache_folder, open_root
 from rayctsl.data.store import Split, open_split
+
+MARK = "--"
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ def open_dataset(name: str, root: str | None = None) -> Dataset:
     folder = _find(reference, place)
     if folder is None:
         raise ValueError(_why_missing(reference, place))
-    dataset = Dataset(name, open_split(folder / "train.arrow"), open_split(folder / "test.arrow"))
+    dataset = Dataset(name.partition(MARK)[0], open_split(folder / "train.arrow"), open_split(folder / "test.arrow"))
     height = dataset.train.info.shape[0]
     if reference.size is not None and height != reference.size:
         raise ValueError(f"{name} is not prepared: {folder} holds {reference.name} at {height} pixels")

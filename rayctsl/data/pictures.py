@@ -1,0 +1,72 @@
+"""A dataset by its name, or by the path of pictures: a folder of class folders or an `.npz`, imported on first use.
+
+What was imported is kept in the data root and found again by the files' names, sizes and times; changed pictures are
+imported anew. Its name is the folder's: the mark that the data root adds tells apart folders that are called alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from rayctsl.data.catalog import CATALOG
+from rayctsl.data.importing import import_dataset
+from rayctsl.data.library import MARK, Dataset, check_name, embedded_names, open_dataset
+
+
+def find_dataset(name_or_path: str, root: str | None = None) -> Dataset:
+    """Open a dataset of the data root, or import the pictures at a path."""
+    if not is_path(name_or_path):
+        return open_dataset(name_or_path, root)
+    path = Path(name_or_path).expanduser().resolve()
+    if not path.exists():
+        raise ValueError(f"there is no folder or file {name_or_path}")
+    stored = f"{dataset_name(path)}{MARK}{_mark(path)}"
+    import_dataset(stored, path, root, keep=True)
+    return open_dataset(stored, root)
+
+
+def check_dataset(name_or_path: str, root: str | None = None) -> None:
+    """Refuse what `find_dataset` will not find, without opening or making anything."""
+    if is_path(name_or_path):
+        if not Path(name_or_path).expanduser().exists():
+            raise ValueError(f"there is no folder or file {name_or_path}")
+        return
+    try:
+        check_name(name_or_path, root)
+    except ValueError as error:
+        if Path(name_or_path).is_dir():
+            raise ValueError(f"{error} For the pictures in that folder write ./{name_or_path}") from None
+        raise
+
+
+def is_path(text: str) -> bool:
+    """Names of datasets have neither slashes nor dots."""
+    return "/" in text or os.sep in text or "." in text or text.startswith("~")
+
+
+def dataset_name(path: Path) -> str:
+    """Example: dataset_name(Path("/home/me/My Pictures")) == "my-pictures" """
+    name = re.sub(r"[^a-z0-9_]+", "-", path.stem.lower() if path.is_file() else path.name.lower()).strip("-_")
+    if name in CATALOG or name in embedded_names():
+        return f"my-{name}"
+    return name or "pictures"
+
+
+def _mark(path: Path) -> str:
+    files = sorted(_stamps(path)) if path.is_dir() else [_stamp(path, path.parent)]
+    return hashlib.sha256(json.dumps([str(path), files]).encode()).hexdigest()[:12]
+
+
+def _stamps(folder: Path) -> Iterator[tuple[str, int, int]]:
+    for parent, _, files in os.walk(folder):
+        yield from (_stamp(Path(parent, name), folder) for name in files)
+
+
+def _stamp(file: Path, folder: Path) -> tuple[str, int, int]:
+    facts = file.lstat()
+    return str(file.relative_to(folder)), facts.st_size, facts.st_mtime_ns

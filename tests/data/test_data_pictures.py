@@ -1,0 +1,62 @@
+"""Pictures by their path: imported once, again when they change, under the folder's name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rayctsl.data.library import MARK, data_root, open_dataset
+from rayctsl.data.pictures import check_dataset, dataset_name, find_dataset
+from rayctsl.data.roots import open_root
+from tests.stripes import CLASSES, write_pictures
+
+
+@pytest.fixture
+def pictures(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("RAYCTSL_DATA", str(tmp_path / "data"))
+    return write_pictures(tmp_path / "My Pictures", count=20, side=12, colour=False)
+
+
+def stored() -> list[str]:
+    return open_root(data_root()).names()
+
+
+def test_a_folder_is_imported_once_and_again_when_it_changes(pictures):
+    first = find_dataset(str(pictures))
+    assert (first.name, first.train.info.name) == ("my-pictures", "my-pictures")
+    assert first.train.info.class_names == tuple(sorted(CLASSES))
+    assert len(first.train) + len(first.test) == 20
+    assert first.train.info.shape == (12, 12, 1)
+    files = [first.train.path, first.train.path.stat().st_mtime_ns]
+    again = find_dataset(str(pictures))
+    assert [again.train.path, again.train.path.stat().st_mtime_ns] == files
+    shutil.copy(pictures / "rows/000.jpg", pictures / "rows/more.jpg")
+    assert len(find_dataset(str(pictures)).train) + len(find_dataset(str(pictures)).test) == 21
+    assert [name.partition(MARK)[0] for name in stored()] == ["my-pictures"] * 2
+
+
+def test_names_that_are_taken_and_paths_that_are_none(pictures, monkeypatch):
+    monkeypatch.chdir(pictures.parent)
+    os.rename(pictures, "digits")
+    assert find_dataset("./digits").name == "my-digits"  # `digits` is embedded
+    assert find_dataset("digits").train.info.class_names != tuple(sorted(CLASSES))
+    os.rename("digits", "mine")
+    with pytest.raises(ValueError, match=r"'mine' is unknown.* write \./mine"):
+        check_dataset("mine")
+    with pytest.raises(ValueError, match=r"there is no folder or file \./nothing"):
+        find_dataset("./nothing")
+    assert dataset_name(Path("/…")) == "pictures"
+
+
+def test_the_mark_of_a_name_is_not_seen_and_does_not_change_batches(pictures):
+    """An owner's dataset in a service is trained on as the same one under the bare name."""
+    from rayctsl.data.importing import import_dataset
+
+    import_dataset("mine", pictures)
+    import_dataset(f"mine{MARK}0a1b2c3d", pictures)
+    bare, owned = open_dataset("mine"), open_dataset(f"mine{MARK}0a1b2c3d")
+    assert bare.name == owned.name == owned.train.info.name == "mine"
+    assert bare.train.info.checksum == owned.train.info.checksum
