@@ -14,6 +14,7 @@ from torch import nn
 import rayctsl
 from rayctsl.card import OwnModel
 from rayctsl.data.library import open_dataset
+from tests.stripes import write_stripes
 
 TINY = {"tasks": ["latin", "shapes"], "model.width": 4, "inner_steps": 2, "trajectories": 1, "batch_size": 8}
 
@@ -112,3 +113,12 @@ def test_a_run_with_an_own_model_is_resumed_from_python_and_not_by_the_command(c
     assert said.count("\n") == 1
     with pytest.raises(ValueError, match="leave out config and run_dir"):
         rayctsl.train(config, resume="run")
+
+
+def test_two_tasks_may_share_a_dataset(data_root, tmp_path):
+    stripes = write_stripes(tmp_path)
+    config = rayctsl.load_config(
+        None, {"model.name": "resnet8", "model.width": 4, "inner_steps": 2, "trajectories": 1, "batch_size": 8}
+    )
+    made = rayctsl.train(config, tasks={"one": stripes, "two": stripes}, run_dir=tmp_path / "run", engine="local")
+    assert made.card.tasks == ("one", "two")

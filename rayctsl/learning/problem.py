@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rayctsl.config import Config
 from rayctsl.data.library import Dataset, open_dataset
@@ -36,6 +36,7 @@ class Problem:
             own = tasks[name] if tasks is not None else open_dataset(name, config.data.root)
             if not isinstance(own, Dataset):
                 return own_task(own, device)
+            own = replace(own, name=name)  # two tasks may share a dataset, or datasets a name
             return ImageTask(own, config, needs_held_out=method.needs_held_out, model=model, device=device)
 
         return cls(config, names, build_task)
