@@ -19,24 +19,41 @@ from typing import TYPE_CHECKING
 from rayctsl.config import Config, FinetuneConfig, load_config
 
 if TYPE_CHECKING:
-    from rayctsl.api import finetune, load_initialization, train
+    from rayctsl.api import finetune, load_initialization, predict, train
+    from rayctsl.jobs.saved_model import open_model
+    from rayctsl.registry import Initialization, open_initialization
 
-__all__ = ["Config", "FinetuneConfig", "finetune", "load_config", "load_initialization", "train"]
+__all__ = [
+    "Config",
+    "FinetuneConfig",
+    "Initialization",
+    "finetune",
+    "load_config",
+    "load_initialization",
+    "open_initialization",
+    "open_model",
+    "predict",
+    "train",
+]
 
-_LAZY = ("finetune", "load_initialization", "train")
+_LAZY = {
+    **dict.fromkeys(("finetune", "load_initialization", "predict", "train"), "rayctsl.api"),
+    "open_model": "rayctsl.jobs.saved_model",
+    **dict.fromkeys(("Initialization", "open_initialization"), "rayctsl.registry"),
+}
 
 
 def __getattr__(name: str) -> object:
     """The rest on first use: torch and ray take seconds to import."""
     if name not in _LAZY:
         raise AttributeError(f"module 'rayctsl' has no attribute {name!r}")
-    value = getattr(import_module("rayctsl.api"), name)
+    value = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value
 
 
 class _Package(ModuleType):
-    """This package: the launchers `train.py` and `finetune.py`, once imported, do not take the functions' names."""
+    """This package: launchers such as `train.py`, once imported, do not take the names of functions."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in _LAZY or not isinstance(value, ModuleType):

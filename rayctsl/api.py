@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -11,9 +11,12 @@ from typing import Literal
 from torch import nn
 
 from rayctsl.config import Config, FinetuneConfig, ModelConfig
-from rayctsl.data.library import Dataset, open_dataset
+from rayctsl.data.library import Dataset
+from rayctsl.data.pictures import find_dataset
 from rayctsl.flat import load_backbone
-from rayctsl.jobs.training import finetune_seeds
+from rayctsl.jobs.classify import Prediction, classify, find_images
+from rayctsl.jobs.saved_model import SavedModel, open_model
+from rayctsl.jobs.training import finetune_seeds, suggested_recipe
 from rayctsl.learning.finetune import CurvePoint, FinetuneResult
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.run import run_local
@@ -144,7 +147,7 @@ def finetune(
         workers: processes for the seeds; 1 is this one, None as many as GPUs or cores allow.
         threads: of each process; by default the cores are shared out.
     """
-    target = open_dataset(dataset, data_root) if isinstance(dataset, str) else dataset
+    target = find_dataset(dataset, data_root) if isinstance(dataset, str) else dataset
     user = UserModel(model, head) if model is not None else None
     start: Start
     if initialization is None:
@@ -155,18 +158,23 @@ def finetune(
         start = start_from(_open(initialization, storage), user)
     else:
         start = find_start(str(initialization), random_model, storage)
+    place = None if save is None else str(save)
+    recipe = config or start.recipe or FinetuneConfig()
+    recipe = suggested_recipe(start, target, recipe, preset=preset, time_limit=time_limit, save=place)
     return finetune_seeds(
-        start,
-        target,
-        config or start.recipe or FinetuneConfig(),
-        save=None if save is None else str(save),
-        each=each,
-        preset=preset,
-        time_limit=time_limit,
-        workers=workers,
-        threads=threads,
-        on_point=on_point,
+        start, target, recipe, save=place, each=each, workers=workers, threads=threads, on_point=on_point
     )
+
+
+def predict(model: str | Path | SavedModel, images: str | Path | Iterable[str | Path]) -> list[Prediction]:
+    """Class names and probabilities of image files and of all images in folders, likeliest first.
+
+    Args:
+        model: what `finetune(..., save=)` made: a folder, its weights file, or `hf-hub:<owner>/<name>`.
+    """
+    opened = model if isinstance(model, SavedModel) else open_model(model)
+    sources = [images] if isinstance(images, (str, Path)) else images
+    return list(classify(opened.finetuned, find_images(str(source) for source in sources)))
 
 
 def _open(where: str | Path | Initialization, root: str | None) -> Initialization:

@@ -17,6 +17,8 @@ ID_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,95}")
 
 Curve = tuple[tuple[int | FiniteFloat, int | FiniteFloat], ...]
 Metric = int | FiniteFloat | Annotated[str, Field(max_length=1000)] | Curve | None
+LICENCE_PATTERN = r"^[a-z0-9][a-z0-9.-]{1,59}$"
+Licence = Annotated[str, Field(pattern=LICENCE_PATTERN)]
 Checksum = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -42,9 +44,9 @@ class OwnModel(Section):
 
 
 class Card(Contract):
-    """What is known of an initialization. Version 1 had neither `version` nor `finetune`."""
+    """What is known of an initialization. Version 1 had neither `version` nor `finetune`, version 2 no `licence`."""
 
-    CURRENT: ClassVar[int] = 2
+    CURRENT: ClassVar[int] = 3
 
     id: Annotated[str, AfterValidator(_check_id)]
     model: OwnModel | ModelConfig
@@ -70,6 +72,8 @@ class Card(Contract):
     """ISO time."""
     finetune: FinetuneConfig | None = None
     """The recipe that the run's config names for fine-tuning."""
+    licence: Licence = "other"
+    """Of the weights, as hubs name licences; the images' own licences decide."""
 
     @property
     def built_in(self) -> ModelConfig:
@@ -111,18 +115,16 @@ def front_matter(card: Card) -> dict[str, object]:
     """What the Hub reads of a card; `model-index` carries the result."""
     datasets = list(dict.fromkeys(task.partition("@")[0] for task in card.tasks))
     front: dict[str, object] = {
-        "license": "other",  # the images' own licences decide
+        "license": card.licence,
         "library_name": "rayctsl",
         "pipeline_tag": "image-classification",
         "tags": ["meta-learning", "image-classification", "safetensors"],
         "datasets": datasets,
     }
-    loss = card.metrics.get("final_loss")
-    if isinstance(loss, (int, float)):
-        result = {
-            "task": {"type": "image-classification"},
-            "dataset": {"name": "the meta-training tasks", "type": datasets[0]},
-            "metrics": [{"type": "loss", "value": loss}],
-        }
+    known = {"loss": card.metrics.get("final_loss"), "accuracy": card.metrics.get("validation_accuracy")}
+    metrics = [{"type": kind, "value": value} for kind, value in known.items() if isinstance(value, (int, float))]
+    if metrics:
+        dataset = {"name": "the meta-training tasks", "type": datasets[0]}
+        result = {"task": {"type": "image-classification"}, "dataset": dataset, "metrics": metrics}
         front["model-index"] = [{"name": card.id, "results": [result]}]
     return front

@@ -69,6 +69,15 @@ def overrides_of(arguments: argparse.Namespace) -> dict[str, Any]:
     return overrides
 
 
+def check_files(*paths: str | None) -> None:
+    """Find out before the work where its result cannot go."""
+    for path in filter(None, paths):
+        if os.path.isdir(path):
+            raise ValueError(f"{path} is a folder; name a file in it")
+        if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+            raise ValueError(f"the folder of {path} does not exist")
+
+
 class OneLineParser(argparse.ArgumentParser):
     """Says what is wrong in one line, without the usage."""
 

@@ -48,7 +48,7 @@ def download(name: str, target: str | Path | None = None) -> Path:
     return Path(path)
 
 
-def upload(folder: str | Path, name: str, *, private: bool = False, message: str | None = None) -> str:
+def upload(folder: str | Path, name: str, *, private: bool = False, message: str = "Upload") -> str:
     """Make the repository if it is missing, commit the folder's files, and return the commit's address."""
     repository, revision = parse(name)
     here = Path(folder)
@@ -64,7 +64,7 @@ def upload(folder: str | Path, name: str, *, private: bool = False, message: str
             folder_path=str(here),
             revision=revision,
             allow_patterns=present,
-            commit_message=message or f"Upload {here.name}",
+            commit_message=message,
         )
     except hub.errors.HfHubHTTPError as error:
         raise ConnectionError(f"the hub refused {name}: {one_line(error)}") from None

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from huggingface_hub import ModelCard, constants
 
+import rayctsl
 from rayctsl import hub
-from rayctsl.commands import pull, push
-from rayctsl.config import load_config
+from rayctsl.commands import predict, pull, push
+from rayctsl.config import FinetuneConfig, ModelConfig, load_config
 from rayctsl.flat import FlatModule
+from rayctsl.jobs.training import finetune_seeds
+from rayctsl.learning.start import Start
 from rayctsl.models import build_model
 from rayctsl.registry import Initialization, open_initialization, save_initialization
 from rayctsl.storage import Storage
 from tests.hub_server import HubServer
+from tests.stripes import write_pictures, write_stripes
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")  # in the Hub's library
 
@@ -67,6 +73,30 @@ def test_push_pull_and_load_by_name(endpoint, made, tmp_path, capsys):
     assert loaded.card == made.card
     assert pull.main(["me/start", "--out", str(tmp_path / "copy")]) == 0
     assert open_initialization(tmp_path / "copy").phi_bytes() == made.phi_bytes()
+
+
+def test_a_fine_tuned_model_goes_the_same_way(endpoint, tmp_path, capsys):
+    recipe = FinetuneConfig(steps=2, seeds=1, batch_size=8)
+    start = Start("none", ModelConfig(name="resnet8", width=4))
+    finetune_seeds(start, write_stripes(tmp_path / "data"), recipe, save=str(tmp_path / "model"))
+    assert push.main([str(tmp_path / "model"), "me/stripes", "--licence", "cc-by-4.0"]) == 0
+    assert set(endpoint.files("me/stripes")) == {"model.safetensors", "model.json", "README.md"}
+    data = ModelCard(endpoint.files("me/stripes")["README.md"].decode()).data
+    card = json.loads((tmp_path / "model/model.json").read_text())
+    assert (data.license, data.library_name, data.datasets) == ("cc-by-4.0", "rayctsl", ["stripes"])
+    assert [(result.metric_type, result.metric_value) for result in data.eval_results] == [
+        ("accuracy", round(card["accuracy"], 4))
+    ]
+    picture = write_pictures(tmp_path / "pictures", 4) / "rows/000.jpg"
+    capsys.readouterr()
+    assert predict.main(["hf-hub:me/stripes", str(picture)]) == 0
+    assert capsys.readouterr().out.startswith(f"{picture}: ")
+    assert pull.main(["me/stripes", "--out", str(tmp_path / "copy")]) == 0
+    assert rayctsl.open_model(tmp_path / "copy").card.licence == "cc-by-4.0"
+    weights = tmp_path / "model/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    assert push.main([str(tmp_path / "model"), "me/stripes"]) == 2
+    assert "is damaged" in capsys.readouterr().err
 
 
 def test_what_is_damaged_on_the_way_is_not_taken(endpoint, made, tmp_path, capsys):

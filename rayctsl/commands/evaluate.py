@@ -6,7 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
-from rayctsl.command import OneLineParser, program, run_command
+from rayctsl.command import OneLineParser, check_files, program, run_command
+from rayctsl.commands.predict import MODEL_HELP
 
 
 def parser() -> argparse.ArgumentParser:
@@ -15,8 +16,10 @@ def parser() -> argparse.ArgumentParser:
         description="Accuracy of a fine-tuned model on a dataset with the same classes: in all, with its 95 % "
         "interval, and class by class.",
     )
-    parser.add_argument("model", metavar="MODEL", help="a folder that finetune --save made, or its model.safetensors")
-    parser.add_argument("--dataset", required=True, metavar="NAME", help="a dataset of the data root")
+    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+    parser.add_argument(
+        "--dataset", required=True, metavar="NAME|PATH", help="a dataset, or your pictures: ./FOLDER or an .npz"
+    )
     parser.add_argument("--split", choices=("test", "train"), default="test")
     parser.add_argument("--data-root", metavar="DIR", help="where prepared datasets are, a path or URI")
     parser.add_argument("--out", metavar="FILE.json", help="write the accuracy and the confusion matrix here")
@@ -28,14 +31,15 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def evaluate(arguments: argparse.Namespace) -> None:
+    check_files(arguments.out)
     import numpy as np
 
-    from rayctsl.data.library import open_dataset
+    from rayctsl.data.pictures import find_dataset
     from rayctsl.jobs.saved_model import open_model
     from rayctsl.learning.evaluation import accuracy_interval, confusion_matrix
 
     model = open_model(arguments.model).finetuned
-    dataset = open_dataset(arguments.dataset, arguments.data_root)
+    dataset = find_dataset(arguments.dataset, arguments.data_root)
     split = dataset.test if arguments.split == "test" else dataset.train
     names, facts = model.facts.class_names, model.facts
     if split.info.class_names != tuple(names):

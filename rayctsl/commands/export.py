@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rayctsl.command import OneLineParser, program, run_command
+from rayctsl.command import OneLineParser, check_files, program, run_command
+from rayctsl.commands.predict import MODEL_HELP
 
 
 def parser() -> argparse.ArgumentParser:
@@ -14,7 +15,7 @@ def parser() -> argparse.ArgumentParser:
         description="Write a fine-tuned model as a program that needs no rayctsl. It takes float images [batch, "
         "channels, height, width] in 0..1 and returns logits; it is compared with the model on random images.",
     )
-    parser.add_argument("model", metavar="MODEL", help="a folder that finetune --save made, or its model.safetensors")
+    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     parser.add_argument("--to", choices=("torch", "onnx"), required=True, help="torch.export's .pt2, or ONNX")
     parser.add_argument("--out", metavar="FILE", help="default: model.pt2 or model.onnx beside the weights")
     return parser
@@ -29,9 +30,8 @@ def export(arguments: argparse.Namespace) -> None:
     from rayctsl.jobs.saved_model import open_model
 
     saved = open_model(arguments.model)
-    beside = Path(arguments.model) if Path(arguments.model).is_dir() else Path(arguments.model).parent
+    beside = Path(saved.path) if Path(saved.path).is_dir() else Path(saved.path).parent
     target = Path(arguments.out) if arguments.out else beside / f"model{SUFFIX[arguments.to]}"
-    if not target.resolve().parent.is_dir():
-        raise ValueError(f"the folder of {target} does not exist")
+    check_files(str(target))
     difference = export_model(saved.finetuned, arguments.to, target)
     print(f"{target}: {target.stat().st_size:,} bytes, largest difference to the model {difference:.1e}")

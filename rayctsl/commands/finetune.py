@@ -1,19 +1,21 @@
-"""`python -m rayctsl.finetune`: meta-test an initialization on a target dataset."""
+"""`rayctsl finetune`: meta-test an initialization on a target dataset, and keep the model if asked to."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rayctsl.command import OneLineParser, program, run_command
-
-RECIPE_FLAGS = ("steps", "train_size", "seeds", "alpha", "batch_size", "freeze_backbone", "head_steps")
+from rayctsl.command import OneLineParser, check_files, program, run_command
+from rayctsl.config import FinetuneConfig, load_config
+from rayctsl.jobs.flags import add_recipe_flags, given_recipe
 
 if TYPE_CHECKING:
+    from rayctsl.data.library import Dataset
     from rayctsl.learning.finetune import CurvePoint, FinetuneResult
+    from rayctsl.learning.start import Start
     from rayctsl.progress import Progress
 
 
@@ -29,12 +31,17 @@ def parser() -> argparse.ArgumentParser:
         metavar="PATH|ID|none",
         help="a folder, an id, zoo/…, hf-hub:…, timm/…, imagenet, or none: random weights",
     )
-    parser.add_argument("--dataset", required=True, metavar="NAME", help="the target dataset")
-    parser.add_argument("--steps", type=int, metavar="K", help="training steps (as the initialization says, or 1000)")
-    parser.add_argument("--train-size", type=int, metavar="N", help="use N training images (all)")
-    parser.add_argument("--seeds", type=int, metavar="N", help="independent runs (5)")
-    parser.add_argument("--alpha", type=float, metavar="A", help="starting learning rate (0.1)")
-    parser.add_argument("--batch-size", type=int, metavar="B", help="images per step (128)")
+    parser.add_argument(
+        "--dataset", required=True, metavar="NAME|PATH", help="a dataset, or your pictures: ./FOLDER or an .npz"
+    )
+    parser.add_argument("--save", metavar="DIR", help="keep the best seed's model here; the same command goes on there")
+    parser.add_argument("--each", action="store_true", help="with --save: keep every seed's model, DIR/seed-0, …")
+    parser.add_argument(
+        "--preset", choices=("quick", "good", "best"), help="choose learning rate and steps on held-out training images"
+    )
+    parser.add_argument("--time-limit", type=float, metavar="S", help="seconds for all of it, about")
+    parser.add_argument("--jobs", type=int, metavar="N", help="seeds trained side by side (as GPUs or cores allow)")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of each; equal numbers give equal results")
     parser.add_argument(
         "--config",
         metavar="F.yaml",
@@ -44,18 +51,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--storage", metavar="DIR", help="where initializations are found by id")
     parser.add_argument("--out", metavar="FILE.json", help="write the result, with the accuracy curves, to this file")
     parser.add_argument("--plot", metavar="FILE.png", help="draw the accuracy curves")
-    parser.add_argument(
-        "--save", metavar="DIR", help="keep the best seed's model here; run again to go on after an end"
-    )
-    parser.add_argument("--each", action="store_true", help="with --save: keep every seed's model, DIR/seed-0, …")
-    parser.add_argument(
-        "--preset", choices=("quick", "good", "best"), help="choose learning rate and steps on held-out training images"
-    )
-    parser.add_argument("--time-limit", type=float, metavar="S", help="seconds for all of it, about")
-    parser.add_argument("--freeze-backbone", action="store_true", default=None, help="train the head only")
-    parser.add_argument("--head-steps", type=int, metavar="N", help="train the head alone for the first N steps")
-    parser.add_argument("--jobs", type=int, metavar="N", help="seeds trained side by side (as GPUs or cores allow)")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of each; equal numbers give equal results")
+    recipe = parser.add_argument_group("the recipe, else the initialization's own")
+    add_recipe_flags(recipe, FinetuneConfig)
     return parser
 
 
@@ -64,61 +61,77 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def finetune(arguments: argparse.Namespace) -> None:
-    from rayctsl.config import FinetuneConfig, load_config
-
-    flags = flags_given({name: getattr(arguments, name) for name in RECIPE_FLAGS})
+    flags = given_recipe(arguments, FinetuneConfig)
     config = load_config(arguments.config, {f"finetune.{name}": value for name, value in flags.items()})
-    check_outputs(arguments)
-    from rayctsl.data.library import check_name
+    if arguments.each and not arguments.save:
+        raise ValueError("--each needs --save DIR")
+    check_files(arguments.out, arguments.plot)
+    from rayctsl.data.pictures import check_dataset, find_dataset
 
     root = arguments.data_root or config.data.root
-    check_name(arguments.dataset, root)
-    from rayctsl import api
-    from rayctsl.data.library import open_dataset
-    from rayctsl.device import choose_device, describe_device
+    check_dataset(arguments.dataset, root)
     from rayctsl.jobs.training import check_train_size
     from rayctsl.learning.start import find_start
-    from rayctsl.progress import Progress
+    from rayctsl.learning.suggestion import check_choice
 
+    check_choice(arguments.preset, arguments.time_limit)
     start = find_start(arguments.init, config.model, arguments.storage)
     recipe = config.finetune
     if start.recipe is not None and arguments.config is None:
         recipe = FinetuneConfig.model_validate({**start.recipe.model_dump(), **flags})
-    dataset = open_dataset(arguments.dataset, root)
+    dataset = find_dataset(arguments.dataset, root)
     check_train_size(dataset, recipe)
-    with Progress(recipe.steps * recipe.seeds, f"finetune {arguments.dataset}") as progress:
+    report(train(start, dataset, recipe, arguments), arguments)
+
+
+def train(start: Start, dataset: Dataset, recipe: FinetuneConfig, arguments: argparse.Namespace) -> FinetuneResult:
+    """Choose what is left to choose, then fine-tune, and show how far it is."""
+    import torch
+
+    from rayctsl.device import choose_device, describe_device
+    from rayctsl.jobs.training import finetune_seeds, suggested_recipe
+    from rayctsl.progress import Progress
+
+    torch.set_num_threads(arguments.threads or torch.get_num_threads())
+    with Progress(None, f"finetune {dataset.name}") as progress:
         progress.say(f"fine-tuning on {describe_device(choose_device())}")
-        result = api.finetune(
+        recipe = suggested_recipe(
             start,
             dataset,
-            config=recipe,
-            on_point=shown_on(progress),
-            save=arguments.save,
-            each=arguments.each,
+            recipe,
             preset=arguments.preset,
             time_limit=arguments.time_limit,
+            save=arguments.save,
+            on_trial=lambda *trial: progress.say(trial_line(*trial)),
+        )
+        progress.jump(0, recipe.steps * recipe.seeds)
+        return finetune_seeds(
+            start,
+            dataset,
+            recipe,
+            save=arguments.save,
+            each=arguments.each,
             workers=arguments.jobs,
             threads=arguments.threads,
+            on_point=shown_on(progress),
         )
-    report(result, arguments)
 
 
-def check_outputs(arguments: argparse.Namespace) -> None:
-    """Find out before the work where its result cannot go."""
-    if arguments.each and not arguments.save:
-        raise ValueError("--each needs --save DIR")
-    for path in (arguments.out, arguments.plot):
-        if path and Path(path).is_dir():
-            raise ValueError(f"{path} is a folder; name a file in it")
-        if path and not Path(path).resolve().parent.is_dir():
-            raise ValueError(f"the folder of {path} does not exist")
+def trial_line(rate: float, steps: int, accuracy: float) -> str:
+    return f"tried alpha {rate:g} for {steps} steps: {100 * accuracy:.1f} % of held-out training images"
 
 
-def shown_on(progress: Progress) -> Callable[[int, CurvePoint], None]:
+def shown_on(progress: Progress, start: str = "") -> Callable[[int, CurvePoint], None]:
+    """Counts the steps of several seeds together.
+
+    Args:
+        start: of a comparison, whose it is.
+    """
     reached: dict[int, int] = {}
 
     def show(seed: int, point: CurvePoint) -> None:
-        progress.advance(point.step - reached.get(seed, 0), f"seed {seed}: {100 * point.accuracy:.1f} %")
+        note = f"{start}, seed {seed}" if start else f"seed {seed}"
+        progress.advance(point.step - reached.get(seed, 0), f"{note}: {100 * point.accuracy:.1f} %")
         reached[seed] = point.step
 
     return show
@@ -140,7 +153,3 @@ def report(result: FinetuneResult, arguments: argparse.Namespace) -> None:
     print(f"{result.dataset} from {result.initialization}, {how}: {result.mean:.2f}{interval} %")
     if arguments.save:
         print(f"model: {arguments.save}")
-
-
-def flags_given(flags: Mapping[str, float | None]) -> dict[str, float]:
-    return {name: value for name, value in flags.items() if value is not None}

@@ -23,15 +23,15 @@ def main(argv: list[str] | None = None) -> int:
 
 def pull(arguments: argparse.Namespace) -> None:
     from rayctsl import hub
+    from rayctsl.jobs.model_card import CARD
+    from rayctsl.jobs.saved_model import read_model
+    from rayctsl.registry import open_initialization
+    from rayctsl.storage import Storage
 
     repository, _ = hub.parse(arguments.repository)
     target = hub.download(arguments.repository, arguments.out or repository.partition("/")[2])
-    if (target / "model.json").is_file():
-        from rayctsl.jobs.saved_model import open_model
-
-        open_model(target)
+    if (target / CARD).is_file():
+        read_model(Storage(target))
     else:
-        from rayctsl.registry import open_initialization
-
         open_initialization(target).phi_bytes()
     print(target)

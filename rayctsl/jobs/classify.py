@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rayctsl.data.images import UNREADABLE, decode
+from rayctsl.data.images import UNREADABLE, decode, why_unreadable
 from rayctsl.data.importing import IMAGE_SUFFIXES
 from rayctsl.jobs.model import Finetuned
 
@@ -19,8 +19,8 @@ BATCH = 64
 
 
 @dataclass(frozen=True)
-class Row:
-    """One image's answer. Example: Row("a.jpg", (("cat", 0.9), ("dog", 0.1)))"""
+class Prediction:
+    """One image's answer. Example: Prediction("a.jpg", (("cat", 0.9), ("dog", 0.1)))"""
 
     path: str
     classes: tuple[tuple[str, float], ...]  # likeliest first; empty when the image cannot be read
@@ -28,20 +28,18 @@ class Row:
 
 
 def find_images(sources: Iterable[str]) -> Iterator[str]:
-    """The files named, and all images below the folders named; ValueError for what does not exist."""
+    """The files named, and all images below the folders named; ValueError for a folder without any."""
     for source in sources:
         if os.path.isdir(source):
             found = sorted(path for path in Path(source).rglob("*") if _is_image(path))
             if not found:
                 raise ValueError(f"the folder {source} has no images")
             yield from (str(path) for path in found)
-        elif os.path.isfile(source):
-            yield source
         else:
-            raise ValueError(f"there is no file {source}")
+            yield source
 
 
-def classify(model: Finetuned, paths: Iterable[str]) -> Iterator[Row]:
+def classify(model: Finetuned, paths: Iterable[str]) -> Iterator[Prediction]:
     """Every image's classes in order; one that cannot be read says so and does not stop the others."""
     stream = iter(paths)
     while batch := list(islice(stream, BATCH)):
@@ -49,7 +47,10 @@ def classify(model: Finetuned, paths: Iterable[str]) -> Iterator[Row]:
         images = [image for image in decoded if not isinstance(image, str)]
         scores = iter(model.probabilities(np.stack(images)).tolist() if images else [])
         for path, image in zip(batch, decoded, strict=True):
-            yield Row(path, (), image) if isinstance(image, str) else Row(path, _ranked(model, next(scores)))
+            if isinstance(image, str):
+                yield Prediction(path, (), image)
+            else:
+                yield Prediction(path, _ranked(model, next(scores)))
 
 
 def _ranked(model: Finetuned, scores: list[float]) -> tuple[tuple[str, float], ...]:
@@ -63,8 +64,10 @@ def _read(path: str, shape: tuple[int, int, int]) -> np.ndarray | str:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # odd metadata in old photographs
             return decode(Path(path), (height, width), channels)
+    except FileNotFoundError:
+        return "there is no such file"
     except UNREADABLE as error:
-        return " ".join(str(error).split()) or type(error).__name__
+        return why_unreadable(error)
 
 
 def _is_image(path: Path) -> bool:

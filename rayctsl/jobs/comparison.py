@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 from rayctsl.config import FinetuneConfig
 from rayctsl.data.library import Dataset
 from rayctsl.jobs.training import finetune_seeds
-from rayctsl.learning.finetune import CurvePoint, FinetuneResult
+from rayctsl.learning.finetune import FinetuneResult
+from rayctsl.learning.seeds import OnPoint
 from rayctsl.learning.start import Start
 
 
 def compare(
-    starts: Sequence[Start],
+    starts: Mapping[str, Start],
     dataset: Dataset,
     config: FinetuneConfig,
     *,
     workers: int | None = 1,
     threads: int | None = None,
-    on_point: Callable[[str, int, CurvePoint], None] | None = None,
+    watch: Callable[[str], OnPoint] | None = None,
 ) -> dict[str, FinetuneResult]:
-    """Fine-tune every start with the same recipe and seeds; results by the start's name, in the order given."""
+    """Fine-tune every start with the same recipe and seeds; results by the names given, in their order.
+
+    Args:
+        watch: gives what is told of the points of a start's seeds.
+    """
     results = {}
-    for start in starts:
-
-        def show(seed: int, point: CurvePoint, name: str = start.name) -> None:
-            if on_point:
-                on_point(name, seed, point)
-
-        results[start.name] = finetune_seeds(start, dataset, config, workers=workers, threads=threads, on_point=show)
+    for name, start in starts.items():
+        on_point = watch(name) if watch else None
+        results[name] = finetune_seeds(start, dataset, config, workers=workers, threads=threads, on_point=on_point)
     return results

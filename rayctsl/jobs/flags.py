@@ -7,12 +7,13 @@ from typing import Literal, get_args, get_origin
 
 from rayctsl.config import RecipeConfig
 
+Flags = argparse.ArgumentParser | argparse._ArgumentGroup
 Value = str | int | float | bool | tuple[float, ...]
 
 
-def add_recipe_flags(parser: argparse.ArgumentParser) -> None:
-    """`--steps`, `--train-size`, … each with its field's description; absent ones are left to the service."""
-    for name, field in RecipeConfig.model_fields.items():
+def add_recipe_flags(parser: Flags, kind: type[RecipeConfig] = RecipeConfig) -> None:
+    """`--steps`, `--train-size`, … each with its field's description; absent ones are left to who is asked."""
+    for name, field in kind.model_fields.items():
         flag, text = f"--{name.replace('_', '-')}", (field.description or "").replace("%", "%%")
         kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if kind is not None]
         if get_origin(field.annotation) is Literal:
@@ -26,9 +27,9 @@ def add_recipe_flags(parser: argparse.ArgumentParser) -> None:
             parser.add_argument(flag, type=int if whole else float, metavar="N", help=text)
 
 
-def given_recipe(options: argparse.Namespace) -> dict[str, Value]:
+def given_recipe(options: argparse.Namespace, kind: type[RecipeConfig] = RecipeConfig) -> dict[str, Value]:
     """The fields that the command line names."""
-    found = {name: getattr(options, name) for name in RecipeConfig.model_fields}
+    found = {name: getattr(options, name) for name in kind.model_fields}
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 import yaml
 from pydantic import Field, FiniteFloat
 
-from rayctsl.card import Checksum, OwnModel
+from rayctsl.card import Checksum, Licence, OwnModel
 from rayctsl.config import FinetuneConfig, ModelConfig, Section
 from rayctsl.contract import Contract
 
@@ -75,7 +75,7 @@ class ModelCard(Contract):
     """Of model.safetensors."""
     size: int
     num_parameters: int
-    licence: Text = "other"
+    licence: Licence = "other"
     """Of the weights, as hubs name licences; the images' own licence decides."""
     versions: dict[str, str]
     created: str

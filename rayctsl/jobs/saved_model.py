@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rayctsl import hub
 from rayctsl.card import OwnModel
 from rayctsl.contract import package_versions, read_contract
 from rayctsl.jobs.model import Finetuned, save_finetuned
@@ -33,7 +34,7 @@ class SavedModel:
 
 
 def save_model(storage: Storage, tuner: Finetuner, start: Start, seed: int, seeds: SeedSummary) -> ModelCard:
-    """Write a trained seed's model; the card comes last, so a folder with a card is complete."""
+    """Write a trained seed's model with its card."""
     dataset, info = tuner.dataset, tuner.dataset.train.info
     own = None
     if start.own is not None:
@@ -65,26 +66,39 @@ def save_model(storage: Storage, tuner: Finetuner, start: Start, seed: int, seed
         versions=package_versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    storage.write(WEIGHTS, data)
-    storage.write(README, readme(card).encode())
-    storage.write(CARD, card.to_bytes())
+    write_model(storage, card, data)
     return card
 
 
 def open_model(path: str | Path) -> SavedModel:
-    """A model's folder, or its weights file; ValueError when it is neither, or damaged."""
-    text = str(path)
+    """A model's folder, its weights file, or `hf-hub:<owner>/<name>@<revision>`; ValueError for anything else.
+
+    Example: open_model("hf-hub:me/flowers").card.accuracy
+    """
+    text = str(hub.download(str(path)) if str(path).startswith(hub.PREFIX) else path)
     if os.path.isfile(text):
         return SavedModel(text, Finetuned.load(Path(text).read_bytes()), None)
-    storage = Storage(text)
+    card, data = read_model(Storage(text))
+    return SavedModel(text, Finetuned.load(data), card)
+
+
+def read_model(storage: Storage) -> tuple[ModelCard, bytes]:
+    """A model's card and its weights file, the checksum verified."""
     try:
-        card = read_contract(ModelCard, storage.read(CARD), f"{text}/{CARD}")
+        card = read_contract(ModelCard, storage.read(CARD), f"{storage}/{CARD}")
         data = storage.read(WEIGHTS)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise ValueError(f"{text} holds no fine-tuned model: {_missing(error)} is not there") from None
+        raise ValueError(f"{storage} holds no fine-tuned model: {_missing(error)} is not there") from None
     if hashlib.sha256(data).hexdigest() != card.sha256:
-        raise ValueError(f"{WEIGHTS} in {text} is damaged: its sha256 differs from the card's")
-    return SavedModel(text, Finetuned.load(data), card)
+        raise ValueError(f"{WEIGHTS} in {storage} is damaged: its sha256 differs from the card's")
+    return card, data
+
+
+def write_model(storage: Storage, card: ModelCard, data: bytes) -> None:
+    """The card comes last, so a folder with a card is complete."""
+    storage.write(WEIGHTS, data)
+    storage.write(README, readme(card).encode())
+    storage.write(CARD, card.to_bytes())
 
 
 def _missing(error: OSError) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from rayctsl.statistics import mean_and_interval
+
+RANDOM = "none"  # the start that every other should be ahead of
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,10 @@ class Standing:
     behind: float  # mean of (the best's accuracy - this one's), seed by seed
     behind_interval: float
     accuracies: tuple[float, ...]  # by seed
+
+    def to_json(self) -> dict[str, object]:
+        """As data; what is not a number is null, as JSON has no other word for it."""
+        return {name: None if value != value else value for name, value in asdict(self).items()}
 
 
 def rank(accuracies: Mapping[str, Sequence[float]]) -> list[Standing]:
@@ -34,13 +40,21 @@ def rank(accuracies: Mapping[str, Sequence[float]]) -> list[Standing]:
 def format_standings(standings: Sequence[Standing]) -> str:
     """The table for people. Differences whose interval leaves zero out are marked with a star."""
     width = max(len("start"), *(len(standing.name) for standing in standings))
-    lines = [f"{'start':{width}}  {'accuracy':>16}  {'behind the best':>18}"]
+    random = next((standing for standing in standings if standing.name == RANDOM), None)
+    ahead = f"  {'ahead of none':>18}" if random else ""
+    lines = [f"{'start':{width}}  {'accuracy':>16}  {'behind the best':>18}{ahead}"]
     for standing in standings:
-        accuracy = _with_interval(standing.mean, standing.interval)
-        behind = "" if standing is standings[0] else _with_interval(standing.behind, standing.behind_interval)
-        clear = "*" if behind and standing.behind > standing.behind_interval else ""
-        lines.append(f"{standing.name:{width}}  {accuracy:>16}  {behind + clear:>18}")
+        cells = ["" if standing is standings[0] else _difference(standing.behind, standing.behind_interval)]
+        if random:
+            gains = [own - other for own, other in zip(standing.accuracies, random.accuracies, strict=True)]
+            cells.append("" if standing is random else _difference(*mean_and_interval(gains)))
+        shown = "".join(f"  {cell:>18}" for cell in cells)
+        lines.append(f"{standing.name:{width}}  {_with_interval(standing.mean, standing.interval):>16}{shown}".rstrip())
     return "\n".join(lines)
+
+
+def _difference(value: float, half: float) -> str:
+    return _with_interval(value, half) + ("*" if abs(value) > half else "")
 
 
 def _with_interval(value: float, half: float) -> str:

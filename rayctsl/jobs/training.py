@@ -16,10 +16,10 @@ from rayctsl.config import FinetuneConfig
 from rayctsl.data.library import Dataset
 from rayctsl.jobs.model_card import CARD, SeedSummary
 from rayctsl.jobs.saved_model import save_model
-from rayctsl.learning.finetune import CurvePoint, FinetuneResult, FinetuneRun, check_curve, summarise
+from rayctsl.learning.finetune import CurvePoint, FinetuneResult, FinetuneRun, summarise
 from rayctsl.learning.seeds import OnPoint, SeedWork, run_seeds, seed_file
 from rayctsl.learning.start import Start
-from rayctsl.learning.suggestion import choose_recipe
+from rayctsl.learning.suggestion import OnTrial, choose_recipe
 from rayctsl.storage import Storage
 
 UNFINISHED, RECIPE = "unfinished", "recipe.json"
@@ -32,8 +32,6 @@ def finetune_seeds(
     *,
     save: str | None = None,
     each: bool = False,
-    preset: str | None = None,
-    time_limit: float | None = None,
     workers: int | None = 1,
     threads: int | None = None,
     on_point: OnPoint | None = None,
@@ -42,19 +40,13 @@ def finetune_seeds(
 
     Args:
         save: a new folder for the model; with `each` it holds one folder a seed.
-        preset: quick, good or best chooses the learning rate and the steps, see `choose_recipe`.
-        time_limit: seconds for all of it, about; fewer steps are taken when they would not fit.
         workers: processes, see `run_seeds`.
     """
-    if preset is not None or time_limit is not None:
-        config = _begun_with(save) or choose_recipe(start, dataset, config, preset, time_limit).config
     check_train_size(dataset, config)
     with _working_folder(save, start, dataset, config) as folder:
         work = SeedWork(start, dataset, config, folder, threads)
         run_seeds(work, on_point, workers)
         runs = [_read_run(folder, seed) for seed in range(config.seeds)]
-        for run in runs:
-            check_curve(run)
         train_size = min(config.train_size or len(dataset.train), len(dataset.train))
         result = summarise(dataset, runs, config, start.name, train_size)
         if save is not None:
@@ -72,12 +64,26 @@ def check_train_size(dataset: Dataset, config: FinetuneConfig) -> None:
         raise ValueError(f"train_size {config.train_size:,} is too large: {has}")
 
 
-def _begun_with(save: str | None) -> FinetuneConfig | None:
-    """The recipe that an unfinished fine-tuning chose: measured again, it might be another."""
-    name = f"{UNFINISHED}/{RECIPE}"
-    if save is None or not Storage(save).exists(name):
-        return None
-    return FinetuneConfig.model_validate(json.loads(Storage(save).read(name))["config"])
+def suggested_recipe(
+    start: Start,
+    dataset: Dataset,
+    config: FinetuneConfig,
+    *,
+    preset: str | None = None,
+    time_limit: float | None = None,
+    save: str | None = None,
+    on_trial: OnTrial | None = None,
+) -> FinetuneConfig:
+    """The config, with what `choose_recipe` finds in place of its rate and steps if that is asked for.
+
+    Args:
+        save: an unfinished fine-tuning there keeps its recipe: measured again, it might be another.
+    """
+    if preset is None and time_limit is None:
+        return config
+    if save is not None and (begun := _begun(Storage(save))):
+        return FinetuneConfig.model_validate(json.loads(begun)["config"])
+    return choose_recipe(start, dataset, config, preset, time_limit, on_trial).config
 
 
 def _summary(result: FinetuneResult) -> SeedSummary:
@@ -100,16 +106,24 @@ def _working_folder(save: str | None, start: Start, dataset: Dataset, config: Fi
             yield folder
         return
     storage = Storage(save)
-    if any(storage.exists(name) for name in (CARD, f"seed-0/{CARD}")):
-        raise ValueError(f"{save} holds a model already; choose another folder")
     recipe = {
         "start": [start.name, start.sha256, start.model.model_dump(mode="json")],
         "dataset": [dataset.name, dataset.train.info.checksum, dataset.test.info.checksum],
         "config": config.model_dump(mode="json"),
     }
-    data, name = json.dumps(recipe, indent=1).encode(), f"{UNFINISHED}/{RECIPE}"
-    if storage.exists(name) and storage.read(name) != data:
+    data, begun = json.dumps(recipe, indent=1).encode(), _begun(storage)
+    if begun is not None and begun != data:
         raise ValueError(f"{save} holds an unfinished fine-tuning with other settings; choose another folder")
-    storage.write(name, data)
+    storage.write(f"{UNFINISHED}/{RECIPE}", data)
     yield str(storage.inside(UNFINISHED))
     storage.delete_folder(UNFINISHED)
+
+
+def _begun(storage: Storage) -> bytes | None:
+    """What an unfinished fine-tuning in a folder was begun with; ValueError for the folder of a finished one."""
+    name = f"{UNFINISHED}/{RECIPE}"
+    if storage.exists(name):
+        return storage.read(name)
+    if any(storage.exists(card) for card in (CARD, f"seed-0/{CARD}")):
+        raise ValueError(f"{storage} holds a model already; choose another folder")
+    return None

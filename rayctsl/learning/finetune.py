@@ -1,7 +1,7 @@
 """Meta-testing: ordinary training on a target dataset, from an initialization or from random weights.
 
-A `Finetuner` is one seed's training and can be stopped, saved and continued at any step; `finetune` runs several seeds
-and reports the mean accuracy with its 95 % interval.
+A `Finetuner` is one seed's training and can be stopped, saved and continued at any step; `seeds` runs several of them,
+`summarise` gives their mean accuracy with its 95 % interval.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from rayctsl.config import FinetuneConfig
 from rayctsl.data.batches import Batches, Normalizer, batches_in_order, generator_for
 from rayctsl.data.library import Dataset
 from rayctsl.data.on_device import batches_on
-from rayctsl.device import choose_device
 from rayctsl.flat import FlatModule, build_optimizer, copy_state, load_backbone
 from rayctsl.learning.processor import keep_freed_memory, set_arithmetic
 from rayctsl.models import find_head
@@ -198,36 +196,11 @@ def subsample(dataset: Dataset, indices: np.ndarray, size: int | None, seed: int
     return np.sort(order[np.argsort(rank, kind="stable")[:size]])
 
 
-def finetune(
-    dataset: Dataset,
-    build_module: Callable[[int, int], nn.Module],
-    config: FinetuneConfig,
-    *,
-    phi: Mapping[str, Tensor] | None = None,
-    initialization: str = "none",
-    on_point: Callable[[int, CurvePoint], None] | None = None,
-    device: str | None = None,
-) -> FinetuneResult:
-    """Fine-tune `config.seeds` times and summarise; on this machine's accelerator if it has one.
-
-    Args:
-        build_module: (number of classes, seed) -> module with random weights.
-    """
-    runs = []
-    for seed in range(config.seeds):
-        module = build_module(dataset.num_classes, seed)
-        tuner = Finetuner(module, dataset, config, seed=seed, phi=phi, device=device or choose_device())
-        tuner.run(on_point=partial(on_point, seed) if on_point else None)
-        runs.append(FinetuneRun(seed, tuner.curve[-1].accuracy, tuner.curve))
-    return summarise(dataset, runs, config, initialization, len(tuner.train_indices))
-
-
-def check_curve(run: FinetuneRun) -> None:
-    """Refuse to report a training that diverged as if its accuracy meant anything."""
-    for point in run.curve:
-        if not math.isfinite(point.loss):
-            when = f"the fine-tuning of seed {run.seed} diverged before step {point.step}"
-            raise Diverged(f"{when}: its loss is no longer a number; choose a smaller --alpha")
+def check_point(seed: int, point: CurvePoint) -> None:
+    """Refuse to go on with a training that diverged as if its accuracy meant anything."""
+    if not math.isfinite(point.loss):
+        when = f"the fine-tuning of seed {seed} diverged before step {point.step}"
+        raise Diverged(f"{when}: its loss is no longer a number; choose a smaller alpha")
 
 
 def summarise(

@@ -7,7 +7,6 @@ are read from these files, so it does not matter which process, or which call, a
 from __future__ import annotations
 
 import contextlib
-import math
 import multiprocessing
 import os
 import signal
@@ -25,7 +24,7 @@ from safetensors.torch import load, save
 from rayctsl.config import FinetuneConfig
 from rayctsl.data.library import Dataset
 from rayctsl.device import choose_device
-from rayctsl.learning.finetune import CurvePoint, Finetuner
+from rayctsl.learning.finetune import CurvePoint, Finetuner, check_point
 from rayctsl.learning.start import Start
 from rayctsl.storage import Storage
 
@@ -62,8 +61,9 @@ def run_seeds(work: SeedWork, on_point: OnPoint | None = None, workers: int | No
     places = cores if choose_device() == "cpu" else torch.accelerator.device_count()
     workers = min(len(seeds), workers or places)
     if workers == 1 or work.start.own is not None:  # a user's own model may not fit into another process
-        for seed in seeds:
-            run_seed(work, seed, on_point)
+        with _threads(work.threads):
+            for seed in seeds:
+                run_seed(work, seed, on_point)
         return
     context = multiprocessing.get_context("spawn")
     points, stop = context.SimpleQueue(), context.Event()
@@ -95,8 +95,7 @@ def run_seed(
         on_point(seed, tuner.curve[-1])
 
     def show(point: CurvePoint) -> None:
-        if not math.isfinite(point.loss):
-            raise ValueError(f"training diverged by step {point.step} (seed {seed}): try a smaller alpha")
+        check_point(seed, point)
         if on_point:
             on_point(seed, point)
 
@@ -139,6 +138,17 @@ def _pass_on(points: Any, on_point: OnPoint | None) -> None:
         seed, point = points.get()
         if on_point:
             on_point(seed, point)
+
+
+@contextlib.contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Compute with so many threads, as another process would; None leaves it as it is."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextlib.contextmanager

@@ -1,13 +1,15 @@
 """What fine-tuning starts from: an initialization, random weights, or weights that exist elsewhere.
 
 `find_start` turns what people write (`none`, `imagenet`, `timm/…`, `zoo/…`, `hf-hub:…`, a folder, an id) into a
-`Start`, which can be sent to another process.
+`Start`, which can be sent to another process. `timm/NAME@FILE` and `imagenet@FILE` take the weights from a local file.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from torch import Tensor, nn
 
@@ -17,7 +19,7 @@ from rayctsl.models import build_model
 from rayctsl.models.own import UserModel
 from rayctsl.registry import Initialization, open_initialization
 
-NONE, IMAGENET, TIMM = "none", "imagenet", "timm/"
+NONE, IMAGENET, TIMM, PRETRAINED = "none", "imagenet", "timm/", "pretrained"
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Start:
     name: str
     model: ModelConfig
     phi: Mapping[str, Tensor] | None = None
-    sha256: str | None = None  # of phi's file
+    sha256: str | None = None  # of phi's file, or of the weights file
     own: UserModel | None = None  # the user's own model, in place of `model`
     recipe: FinetuneConfig | None = None  # what the card names for fine-tuning
 
@@ -46,12 +48,26 @@ def find_start(text: str, random_model: ModelConfig | None = None, storage: str 
     model = random_model or ModelConfig()
     if text == NONE:
         return Start(NONE, model)
-    if text == IMAGENET:
+    name, _, file = text.partition("@")
+    if name == IMAGENET:
         known = model.name if model.name in ("resnet18", "resnet34") else "resnet18"
-        return Start(IMAGENET, ModelConfig(name=known, weights=IMAGENET))
-    if text.startswith(TIMM):
-        return Start(text, ModelConfig(name=text, weights="pretrained"))
+        return _elsewhere(name, known, file, IMAGENET)
+    if name.startswith(TIMM):
+        from rayctsl.models.timm_models import find_name  # seconds to import, and an extra
+
+        find_name(name)
+        return _elsewhere(name, name, file, PRETRAINED)
     return start_from(open_initialization(text, storage))
+
+
+def _elsewhere(name: str, model: str, file: str, download: str) -> Start:
+    """Weights of another program: downloaded, or from a local file, whose sha256 says which."""
+    if not file:
+        return Start(name, ModelConfig(name=model, weights=download))
+    if not Path(file).is_file():
+        raise ValueError(f"weights file '{file}' does not exist")
+    checksum = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return Start(name, ModelConfig(name=model, weights=file), sha256=checksum)
 
 
 def start_from(initialization: Initialization, own: UserModel | None = None) -> Start:

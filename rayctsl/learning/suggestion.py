@@ -6,8 +6,10 @@ are doubled while that still helps. The test images are never looked at.
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from rayctsl.config import FinetuneConfig
 from rayctsl.data.batches import split_indices
@@ -38,6 +40,9 @@ PRESETS = {
 }
 
 
+OnTrial = Callable[[float, int, float], None]  # rate, steps, accuracy
+
+
 @dataclass(frozen=True)
 class Suggestion:
     """The recipe, and what it was chosen by: held-out accuracy by (rate, steps)."""
@@ -47,7 +52,12 @@ class Suggestion:
 
 
 def choose_recipe(
-    start: Start, dataset: Dataset, config: FinetuneConfig, preset: str | None, time_limit: float | None = None
+    start: Start,
+    dataset: Dataset,
+    config: FinetuneConfig,
+    preset: str | None,
+    time_limit: float | None = None,
+    on_trial: OnTrial | None = None,
 ) -> Suggestion:
     """The config with a rate and steps measured for this start and dataset.
 
@@ -55,66 +65,76 @@ def choose_recipe(
         preset: how much is tried; without one the rate stays, and only the time limits the steps.
         time_limit: seconds for the search and all seeds' training, one after the other.
     """
-    if preset is not None and preset not in PRESETS:
-        raise ValueError(f"preset {preset!r} is unknown; choose {', '.join(PRESETS)}")
-    budget = None
-    if time_limit is not None:
-        budget = max(1, int(time_limit / _step_seconds(start, dataset, config)))
+    check_choice(preset, time_limit)
+    search = _Search(start, dataset, config, on_trial or (lambda rate, steps, accuracy: None))
+    budget = None if time_limit is None else max(1, int(time_limit / search.step_seconds()))
     if preset is None:
-        assert budget is not None
+        assert budget is not None, "a preset or a time limit"
         return Suggestion(config.model_copy(update={"steps": min(config.steps, _each(budget, config))}), {})
     plan = PRESETS[preset]
     trial = plan.trial_steps
     if budget is not None:
         trial = max(1, min(trial, int(SEARCH_SHARE * budget) // (len(plan.rates) + 1)))
-    tried = {(rate, trial): _judge(start, dataset, config, rate, trial) for rate in plan.rates}
-    rate = max(tried, key=lambda pair: tried[pair])[0]
-    most = plan.max_steps if budget is None else min(plan.max_steps, _each(budget - trial * len(plan.rates), config))
-    steps = most if budget is not None else _enough_steps(start, dataset, config, rate, trial, most, tried)
-    return Suggestion(config.model_copy(update={"alpha": rate, "steps": max(1, steps)}), tried)
+    rate = max(plan.rates, key=lambda rate: search.judge(rate, trial))
+    if budget is None:
+        steps = search.enough_steps(rate, trial, plan.max_steps)
+    else:
+        steps = min(plan.max_steps, _each(budget - trial * len(plan.rates), config))
+    return Suggestion(config.model_copy(update={"alpha": rate, "steps": steps}), search.tried)
+
+
+def check_choice(preset: str | None, time_limit: float | None) -> None:
+    """Refuse what `choose_recipe` cannot work with."""
+    if preset is not None and preset not in PRESETS:
+        raise ValueError(f"preset {preset!r} is unknown; choose {', '.join(PRESETS)}")
+    if time_limit is not None and not time_limit > 0:
+        raise ValueError(f"time_limit must be more than 0 seconds, not {time_limit:g}")
 
 
 def _each(budget: int, config: FinetuneConfig) -> int:
     return max(1, budget // config.seeds)
 
 
-def _enough_steps(
-    start: Start,
-    dataset: Dataset,
-    config: FinetuneConfig,
-    rate: float,
-    steps: int,
-    most: int,
-    tried: dict[tuple[float, int], float],
-) -> int:
-    """Double the steps while the held-out accuracy gains by it."""
-    while steps < most:
-        longer = min(2 * steps, most)
-        tried[rate, longer] = _judge(start, dataset, config, rate, longer)
-        if tried[rate, longer] < tried[rate, steps] + GAIN:
-            return longer if tried[rate, longer] > tried[rate, steps] else steps
-        steps = longer
-    return steps
+@dataclass
+class _Search:
+    """Tries recipes for one start and dataset."""
 
+    start: Start
+    dataset: Dataset
+    config: FinetuneConfig
+    on_trial: OnTrial
+    tried: dict[tuple[float, int], float] = field(default_factory=dict)
 
-def _judge(start: Start, dataset: Dataset, config: FinetuneConfig, rate: float, steps: int) -> float:
-    tuner = _tuner(start, dataset, config.model_copy(update={"alpha": rate, "steps": steps, "evaluate_every": steps}))
-    tuner.run()
-    point = tuner.curve[-1]
-    return point.accuracy if point.loss == point.loss else 0.0  # a rate that diverged is no good
+    def enough_steps(self, rate: float, steps: int, most: int) -> int:
+        """Double the steps while the held-out accuracy gains by it."""
+        while steps < most:
+            longer = min(2 * steps, most)
+            gain = self.judge(rate, longer) - self.tried[rate, steps]
+            if gain < GAIN:
+                return longer if gain > 0 else steps
+            steps = longer
+        return steps
 
+    def judge(self, rate: float, steps: int) -> float:
+        tuner = self._tuner(alpha=rate, steps=steps, evaluate_every=steps)
+        tuner.run()
+        point = tuner.curve[-1]
+        accuracy = point.accuracy if math.isfinite(point.loss) else 0.0  # a rate that diverged is no good
+        self.tried[rate, steps] = accuracy
+        self.on_trial(rate, steps, accuracy)
+        return accuracy
 
-def _tuner(start: Start, dataset: Dataset, config: FinetuneConfig) -> Finetuner:
-    kept, held_out = split_indices(len(dataset.train), HELD_OUT, 0, f"{dataset.name}/suggestion")
-    module = start.build(dataset.num_classes, 0)
-    parts = {"train_indices": kept, "test_indices": held_out}
-    return Finetuner(module, dataset, config, seed=0, phi=start.phi, device=choose_device(), **parts)
+    def step_seconds(self) -> float:
+        tuner = self._tuner(steps=10**6, evaluate_every=10**6)
+        tuner.run(1)  # the first one also pays for what is made once
+        begun = time.perf_counter()
+        tuner.run(1 + MEASURED_STEPS)
+        tuner.state()  # waits for the device
+        return (time.perf_counter() - begun) / MEASURED_STEPS
 
-
-def _step_seconds(start: Start, dataset: Dataset, config: FinetuneConfig) -> float:
-    tuner = _tuner(start, dataset, config.model_copy(update={"steps": 10**6, "evaluate_every": 10**6}))
-    tuner.run(1)  # the first one also pays for what is made once
-    begun = time.perf_counter()
-    tuner.run(1 + MEASURED_STEPS)
-    tuner.state()  # waits for the device
-    return (time.perf_counter() - begun) / MEASURED_STEPS
+    def _tuner(self, **changes: float) -> Finetuner:
+        dataset, config = self.dataset, self.config.model_copy(update=changes)
+        kept, held_out = split_indices(len(dataset.train), HELD_OUT, 0, f"{dataset.name}/suggestion")
+        module = self.start.build(dataset.num_classes, 0)
+        parts = {"train_indices": kept, "test_indices": held_out}
+        return Finetuner(module, dataset, config, seed=0, phi=self.start.phi, device=choose_device(), **parts)

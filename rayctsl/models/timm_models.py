@@ -28,14 +28,9 @@ def build_timm(model: ModelConfig) -> nn.Module:
     """Build `timm/<name>` with a head of one output; its backbone random, from timm's Hub or from a local file."""
     if model.width != ModelConfig().width or model.activation != "relu":
         raise ValueError(f"model '{model.name}' has its own widths and activations; leave both out")
-    import_torchvision()
-    try:
-        import timm
-    except ModuleNotFoundError:
-        raise ValueError(f"model '{model.name}' needs the timm library: pip install 'rayctsl[timm]'") from None
-    name = model.name.removeprefix(PREFIX)
-    if not timm.is_model(name):
-        raise ValueError(f"timm has no model {name!r}{suggest(name, timm.list_models())}")
+    name = find_name(model.name)
+    import timm
+
     try:
         module = timm.create_model(name, pretrained=model.weights == PRETRAINED, num_classes=1)
     except OSError as error:  # the Hub cannot be reached
@@ -47,6 +42,19 @@ def build_timm(model: ModelConfig) -> nn.Module:
     _switch_off_chance(module)
     module.register_forward_pre_hook(_Fit(module.pretrained_cfg))
     return module
+
+
+def find_name(model: str) -> str:
+    """timm's own name of `timm/<name>`; ValueError when it has no such model, or is not installed."""
+    import_torchvision()
+    try:
+        import timm
+    except ModuleNotFoundError:
+        raise ValueError(f"model '{model}' needs the timm library: pip install 'rayctsl[timm]'") from None
+    name = model.removeprefix(PREFIX)
+    if not timm.is_model(name):
+        raise ValueError(f"timm has no model {name!r}{suggest(name, timm.list_models())}")
+    return name
 
 
 class _Fit:

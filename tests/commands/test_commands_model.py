@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import rayctsl
 from rayctsl.commands import compare, evaluate, export, finetune, predict
 from rayctsl.config import load_config
 from rayctsl.flat import FlatModule
@@ -63,6 +64,37 @@ def test_predict_files_folders_and_a_list(root, model, tmp_path, capsys, monkeyp
     assert capsys.readouterr().out.count(one) == 2
 
 
+def test_a_list_goes_on_past_what_is_missing(root, model, capsys, monkeypatch):
+    one = str(root / "pictures/rows/000.jpg")
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{root}/gone.jpg\n{one}\n"))
+    assert predict.main([model, "-"]) == 1
+    said = capsys.readouterr()
+    assert said.out.startswith(f"{one}: ")
+    assert "gone.jpg cannot be read: there is no such file" in said.err
+
+
+def test_a_corrupt_picture_among_good_ones_is_named(root, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("RAYCTSL_DATA", str(tmp_path))
+    assert finetune.main(["--init", "none", "--dataset", str(root / "pictures")]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.endswith("1 image cannot be read: rows/broken.jpg (cannot identify image file)"), said
+    assert list(tmp_path.glob("pictures*")) == []
+
+
+def test_two_commands_from_a_folder_to_predictions(root, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("RAYCTSL_DATA", str(tmp_path / "data"))
+    pictures = write_pictures(tmp_path / "pictures", count=40, side=12)
+    words = ["--config", str(root / "small.yaml"), "--seeds", "1", "--save", str(tmp_path / "model")]
+    assert finetune.main(["--init", "none", "--dataset", str(pictures), *words]) == 0
+    assert predict.main([str(tmp_path / "model"), str(pictures / "rows")]) == 0
+    said = capsys.readouterr().out
+    assert "pictures from none, 20 steps of 32 images" in said
+    assert said.count("rows/") == 10
+    assert [row.path for row in rayctsl.predict(tmp_path / "model", pictures / "rows/000.jpg")] == [
+        str(pictures / "rows/000.jpg")
+    ]
+
+
 def test_evaluate_agrees_with_the_card(root, model, tmp_path, capsys):
     out = tmp_path / "e.json"
     assert evaluate.main([model, "--dataset", "stripes", "--data-root", str(root / "data"), "--out", str(out)]) == 0
@@ -82,15 +114,26 @@ def test_compare_ranks_and_draws(root, tmp_path, capsys):
     assert compare.main([*where(root), *words, "--out", str(out), "--plot", str(plot)]) == 0
     table, written = capsys.readouterr().out.splitlines(), json.loads(out.read_text())
     assert [row["name"] for row in written["standings"]] == [line.split()[0] for line in table[1:]]
-    assert set(written["results"]) == {"none", made.id}
+    assert set(written["results"]) == {"none", made.path}  # as they were typed
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([predict.main, "{root}/nothing", "x.jpg"], "holds no fine-tuned model"),
+        ([predict.main, "{root}/nothing", "{root}/pictures"], "holds no fine-tuned model"),
         ([predict.main, "{model}", "{root}/nothing.jpg"], "there is no file"),
+        ([predict.main, "{model}", "{root}/data"], "has no images"),
+        ([predict.main, "{model}", "{root}/pictures", "--out", "{root}/no/p.csv"], "the folder of"),
+        ([predict.main, "{model}", "{root}/pictures", "--top", "0"], "--top must be at least 1"),
+        ([predict.main, "{root}/small.yaml", "{root}/pictures"], "this is not a fine-tuned model's file"),
+        ([evaluate.main, "{model}", "--dataset", "./nothing"], "there is no folder or file"),
+        ([evaluate.main, "{model}", "--dataset", "digits", "--out", "{root}"], "is a folder; name a file"),
+        ([finetune.main, "--init", "none", "--dataset", "{root}/small.yaml"], "is not a readable .npz"),
+        ([finetune.main, "--init", "timm/nothing", "--dataset", "digits"], "timm has no model 'nothing'"),
+        ([finetune.main, "--init", "timm/test_resnet@gone.pth", "--dataset", "digits"], "does not exist"),
+        ([finetune.main, "--init", "zoo/glyph", "--dataset", "digits"], "did you mean 'glyphs'"),
+        ([finetune.main, "--init", "none", "--dataset", "digits", "--time-limit", "0"], "time_limit must be more"),
         ([evaluate.main, "{model}", "--dataset", "digits"], "has other classes"),
         ([export.main, "{model}", "--to", "torch", "--out", "{root}/no/x.pt2"], "does not exist"),
         ([compare.main, "--init", "none", "--dataset", "digits"], "two or more"),

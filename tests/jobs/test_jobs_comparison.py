@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -25,8 +26,18 @@ def test_paired_differences_against_hand_computed_ones():
     assert "3.00 ± 2.48 %*" in table
 
 
+def test_random_weights_are_what_to_be_ahead_of():
+    table = format_standings(rank({"none": [48.0, 77.0, 16.0], "start": [50.0, 80.0, 20.0]})).splitlines()
+    assert table[0].endswith("ahead of none")
+    assert table[1].endswith("3.00 ± 2.48 %*")
+    assert table[2].endswith("3.00 ± 2.48 %*")  # behind the best
+    assert len(table[2]) < len(table[1])
+
+
 def test_a_single_seed_has_no_interval():
-    table = format_standings(rank({"a": [50.0], "b": [40.0]}))
+    standings = rank({"a": [50.0], "b": [40.0]})
+    table = format_standings(standings)
+    assert json.loads(json.dumps([each.to_json() for each in standings], allow_nan=False))[1]["behind"] == 10
     assert "±" not in table
     assert "*" not in table
 
@@ -34,7 +45,7 @@ def test_a_single_seed_has_no_interval():
 def test_every_start_sees_the_same_seeds(stripes):
     seen = []
     recipe = RECIPE.model_copy(update={"steps": 4, "evaluate_every": 4})
-    starts = [RANDOM, Start("wider", ModelConfig(name="resnet8", width=6))]
-    results = compare(starts, stripes, recipe, on_point=lambda name, seed, point: seen.append((name, seed)))
-    assert list(results) == ["none", "wider"]
-    assert seen == [("none", 0), ("none", 1), ("wider", 0), ("wider", 1)]
+    starts = {"narrow": RANDOM, "wider": Start("none", ModelConfig(name="resnet8", width=6))}
+    results = compare(starts, stripes, recipe, watch=lambda name: lambda seed, point: seen.append((name, seed)))
+    assert list(results) == ["narrow", "wider"]
+    assert seen == [("narrow", 0), ("narrow", 1), ("wider", 0), ("wider", 1)]

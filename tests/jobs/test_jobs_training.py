@@ -9,11 +9,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rayctsl.jobs.saved_model import open_model
+from rayctsl.jobs import training
+from rayctsl.jobs.saved_model import open_model, save_model
 from rayctsl.jobs.training import finetune_seeds
 from rayctsl.learning.evaluation import accuracy_interval
+from rayctsl.learning.finetune import Diverged
 from rayctsl.learning.seeds import SeedWork, run_seeds
 from tests.jobs.conftest import RANDOM, RECIPE
+from tests.strict_device import counts
 
 
 def test_the_best_seed_is_saved_with_its_card(stripes, saved):
@@ -57,6 +60,29 @@ def test_stopped_and_run_again_gives_the_same_file(stripes, saved, tmp_path):
         finetune_seeds(RANDOM, stripes, RECIPE, save=target)
 
 
+def test_killed_between_two_seeds_models_the_rest_is_still_written(stripes, tmp_path, monkeypatch):
+    target, written = tmp_path / "all", []
+
+    def die(storage, *facts):
+        if written:
+            raise KeyboardInterrupt
+        written.append(save_model(storage, *facts))
+
+    monkeypatch.setattr(training, "save_model", die)
+    with pytest.raises(KeyboardInterrupt):
+        finetune_seeds(RANDOM, stripes, RECIPE, save=str(target), each=True)
+    assert not (target / "seed-1").exists()
+    monkeypatch.undo()
+    finetune_seeds(RANDOM, stripes, RECIPE, save=str(target), each=True)
+    assert open_model(target / "seed-1").card is not None
+    assert not (target / "unfinished").exists()
+
+
+def test_a_preset_does_not_search_for_a_folder_that_is_taken(stripes, saved):
+    with pytest.raises(ValueError, match="holds a model already"):
+        training.suggested_recipe(RANDOM, stripes, RECIPE, preset="best", save=str(saved), on_trial=pytest.fail)
+
+
 @pytest.mark.slow
 def test_seeds_side_by_side_are_the_same_to_the_bit(stripes, tmp_path):
     points = []
@@ -70,8 +96,15 @@ def test_seeds_side_by_side_are_the_same_to_the_bit(stripes, tmp_path):
     assert sorted(points[:4], key=str) == sorted(points[4:], key=str)
 
 
+def test_this_process_computes_with_the_threads_asked_for(stripes):
+    before, seen = torch.get_num_threads(), []
+    finetune_seeds(RANDOM, stripes, RECIPE, threads=2, on_point=lambda *point: seen.append(torch.get_num_threads()))
+    assert set(seen) == {2}
+    assert torch.get_num_threads() == before
+
+
 def test_a_divergence_names_the_way_out(stripes):
-    with pytest.raises(ValueError, match=r"diverged by step 10 .*try a smaller alpha"):
+    with pytest.raises(Diverged, match=r"seed 0 diverged before step 10: .*choose a smaller alpha"):
         finetune_seeds(RANDOM, stripes, RECIPE.model_copy(update={"alpha": 1e12}))
 
 
@@ -96,3 +129,14 @@ def test_wilsons_interval_against_published_numbers():
     assert (round(low, 4), round(high, 4)) == (0.2553, 0.3662)
     assert accuracy_interval(0, 20)[0] == 0
     assert round(accuracy_interval(0, 20)[1], 4) == 0.1611
+
+
+def test_on_an_accelerator_when_there_is_one(stripes, saved, strict_device, tmp_path):
+    seen = []
+    finetune_seeds(RANDOM, stripes, RECIPE, save=str(tmp_path / "model"), on_point=lambda *point: seen.append(point))
+    assert len(seen) == 4
+    assert counts["to device"] > 0, "nothing was computed there"
+    card, there = open_model(saved).card, open_model(tmp_path / "model").card
+    assert card is not None
+    assert there is not None
+    assert there.accuracy == pytest.approx(card.accuracy, abs=0.1)

@@ -13,10 +13,12 @@ from rayctsl.commands.finetune import main
 from rayctsl.config import FinetuneConfig, ModelConfig
 from rayctsl.data.library import Dataset
 from rayctsl.data.store import SplitInfo, open_split, write_split
-from rayctsl.learning.finetune import Finetuner, finetune, subsample
-from rayctsl.models import build_model
+from rayctsl.jobs.training import finetune_seeds
+from rayctsl.learning.finetune import Finetuner, subsample
+from rayctsl.learning.start import Start
 from rayctsl.statistics import mean_and_interval
 
+RANDOM = Start("none", ModelConfig(name="resnet8", width=4))
 CONFIG = FinetuneConfig(steps=30, batch_size=32, alpha=0.05, crop_padding=1, flip=False, seeds=2, evaluate_every=10)
 SHORT = CONFIG.model_copy(update={"steps": 12, "batch_size": 16, "evaluate_every": 4, "train_size": 40})
 
@@ -38,12 +40,12 @@ def stripes(tmp_path_factory):
 
 
 def module(num_classes: int = 4, seed: int = 0) -> torch.nn.Module:
-    return build_model(ModelConfig(name="resnet8", width=4), num_classes, seed=seed)
+    return RANDOM.build(num_classes, seed)
 
 
 def test_learns_and_reports(stripes):
     seen = []
-    result = finetune(stripes, module, CONFIG, on_point=lambda seed, point: seen.append((seed, point.step)))
+    result = finetune_seeds(RANDOM, stripes, CONFIG, on_point=lambda seed, point: seen.append((seed, point.step)))
     assert result.mean > 60
     assert seen == [(0, 10), (0, 20), (0, 30), (1, 10), (1, 20), (1, 30)]
     assert result.accuracies == [100 * run.accuracy for run in result.runs]
@@ -67,7 +69,7 @@ def test_evaluation_by_hand_and_it_leaves_the_model_alone(shifted):
 
 
 def test_every_seed_is_that_seeds_own_run(shifted):
-    result = finetune(shifted, module, SHORT)
+    result = finetune_seeds(RANDOM, shifted, SHORT)
     for seed in range(2):
         alone = Finetuner(module(4, seed), shifted, SHORT, seed=seed)
         alone.run()
