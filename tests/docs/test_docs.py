@@ -66,7 +66,7 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
 
 
 def test_the_readmes_python_runs(data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    (block,) = blocks(ROOT / "README.md", "python")
+    block, _ = blocks(ROOT / "README.md", "python")  # the other one: tests/models/test_models_resnet.py
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
     assert re.fullmatch(r"\d+\.\d % on digits\n", capsys.readouterr().out)

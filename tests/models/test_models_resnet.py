@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rayctsl.config import ModelConfig
@@ -206,3 +210,42 @@ def test_every_gradient_inside_the_network_comes_with_channels_last():
     model(torch.randn(2, 3, 12, 12)).square().sum().backward()
     assert len(seen) == 17
     assert all(seen)
+
+
+ALONE = """
+import pathlib, re, sys
+sys.modules["rayctsl"] = None  # every import of it fails
+text = pathlib.Path("README.md").read_text()
+(block,) = [block for block in re.findall(r"^```python\\n(.*?)^```", text, re.M | re.S) if "load_file" in block]
+space = {}
+exec(compile(block.replace("rayctsl/zoo/glyphs/phi.safetensors", sys.argv[1]), "README.md", "exec"), space)
+from safetensors.torch import load_file, save_file
+save_file({"features": space["features"](load_file(sys.argv[2])["images"]).detach()}, sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("name", ["resnet8", "resnet20"])
+def test_the_readmes_ten_lines_are_this_network_without_rayctsl(name: str, tmp_path: Path):
+    module = build_model(ModelConfig(name=name, width=4), 3, seed=5)
+    phi = {key: value.detach() for key, value in module.named_parameters() if not key.startswith("head.")}
+    images = torch.randn(6, 3, 16, 16)
+    save_file(phi, tmp_path / "phi.safetensors")
+    save_file({"images": images}, tmp_path / "x.safetensors")
+    files = [str(tmp_path / file) for file in ("phi.safetensors", "x.safetensors")]
+    subprocess.run([sys.executable, "-c", ALONE, *files], check=True, cwd=Path(__file__).parents[2])
+    module.head = nn.Identity()
+    ours, theirs = module.train()(images), load_file(tmp_path / "x.safetensors")["features"]
+    torch.testing.assert_close(theirs, ours.detach(), atol=1e-5, rtol=1e-5)
+
+
+def test_a_phi_has_torchvisions_names():
+    from rayctsl.torchvision_import import import_torchvision
+
+    import_torchvision()
+    from torchvision.models import resnet18
+
+    ours, theirs = (
+        {name for name, _ in module.named_parameters() if not name.startswith("fc.")}
+        for module in (build_model(ModelConfig(name="resnet18", width=64), 3, seed=0), resnet18(num_classes=3))
+    )
+    assert ours == theirs
