@@ -84,8 +84,24 @@ class Storage:
 
     def read(self, name: str) -> bytes:
         """The file's bytes; FileNotFoundError when there is none."""
-        with self._filesystem.open_input_stream(self._path(name)) as stream:
-            return bytes(stream.read())
+        path = self._path(name)
+        if self.local:
+            return self._get(path)
+        # An object store is asked for the length and then for so many bytes: of an object that is deleted or replaced
+        # in between comes an error, or a wrong number of bytes.
+        for last in (False, False, False, True):
+            try:
+                data = self._get(path)
+                if len(data) == self._filesystem.get_file_info(path).size:
+                    return data
+            except FileNotFoundError:
+                raise
+            except OSError:
+                if last:
+                    raise
+            if not self.exists(name):
+                raise FileNotFoundError(f"{self.base}: {name} was deleted while it was read")
+        raise OSError(f"{self.base}: {name} was replaced again and again while it was read")
 
     def exists(self, name: str = "") -> bool:
         return self._filesystem.get_file_info(self._path(name)).type != fs.FileType.NotFound
@@ -102,6 +118,10 @@ class Storage:
 
     def delete_folder(self, folder: str) -> None:
         self._filesystem.delete_dir(self._path(folder))
+
+    def _get(self, path: str) -> bytes:
+        with self._filesystem.open_input_stream(path) as stream:
+            return bytes(stream.read())
 
     def _put(self, path: str, data: bytes) -> None:
         with self._filesystem.open_output_stream(path) as stream:

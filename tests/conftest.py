@@ -60,6 +60,20 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     del os.environ["RAYCTSL_DATA"]
 
 
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[str]:
+    """Addresses on an S3 server of this machine; a folder's name takes the place of the braces."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(port=0)
+    server.start()
+    _, port = server.get_host_and_port()
+    os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_EC2_METADATA_DISABLED="true")
+    options = f"endpoint_override=127.0.0.1:{port}&scheme=http&region=us-east-1&allow_bucket_creation=true"
+    yield f"s3://tests/{{}}?{options}"
+    server.stop()
+
+
 @pytest.fixture
 def strict_device() -> Iterator[str]:
     """The name of an accelerator that exists during this test; see `tests/strict_device.py`."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from pyarrow import NativeFile
+from pyarrow.fs import FileSystem
 
 from rayctsl.storage import Storage
 
@@ -37,3 +41,35 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
 def test_an_address_that_cannot_be_used():
     with pytest.raises(ValueError, match="not a storage address"):
         Storage("nonsense://bucket/x")
+
+
+class Meanwhile:
+    """A file system where something happens once between asking for a file's length and for its bytes."""
+
+    def __init__(self, filesystem: FileSystem, happen: Callable[[], None]):
+        self.filesystem, self.happenings = filesystem, [happen]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.filesystem, name)
+
+    def open_input_stream(self, path: str) -> NativeFile:
+        stream = self.filesystem.open_input_stream(path)
+        if self.happenings:
+            self.happenings.pop()()
+        return stream
+
+
+def test_an_object_that_goes_while_it_is_read_is_not_found(object_store):
+    storage, other = Storage(object_store.format("gone")), Storage(object_store.format("gone"))
+    storage.write("file", b"old")
+    storage._filesystem = Meanwhile(storage._filesystem, lambda: other.delete("file"))
+    with pytest.raises(FileNotFoundError):
+        storage.read("file")
+
+
+@pytest.mark.parametrize("new", [b"longer than before", b"s"])
+def test_an_object_that_is_replaced_while_it_is_read_is_read_whole(object_store, new):
+    storage, other = Storage(object_store.format("new")), Storage(object_store.format("new"))
+    storage.write("file", b"before")
+    storage._filesystem = Meanwhile(storage._filesystem, lambda: other.write("file", new))
+    assert storage.read("file") == new
