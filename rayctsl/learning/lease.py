@@ -59,7 +59,7 @@ class Epoch(Contract):
 
 def newest_epoch(storage: Storage) -> Epoch | None:
     """The last one that held the lease; None when nobody ever did."""
-    names = [name for name in storage.names() if name.startswith(EPOCH)]
+    names = _files(storage, EPOCH)
     return read_contract(Epoch, storage.read(names[-1]), names[-1]) if names else None
 
 
@@ -149,8 +149,8 @@ class Lease:
 
     def _others(self) -> list[Claim]:
         claims = []
-        for name in self.storage.names():
-            if name.startswith(CLAIM) and name != f"{CLAIM}{self._owner}.json":
+        for name in _files(self.storage, CLAIM):
+            if name != f"{CLAIM}{self._owner}.json":
                 try:
                     claims.append(read_contract(Claim, self.storage.read(name), name))
                 except FileNotFoundError:
@@ -181,6 +181,11 @@ class Lease:
                 last_beat = time.monotonic()
             time.sleep(pause)
             pause = min(2 * pause, 0.2)
+
+
+def _files(storage: Storage, kind: str) -> list[str]:
+    """Whole files; on a disk, one that is being written lies beside it under a name of its own."""
+    return [name for name in storage.names() if name.startswith(kind) and name.endswith(".json")]
 
 
 def _where() -> str:
