@@ -275,10 +275,11 @@ class RayEngine:
                 tasks = {name: value for part in ray.get(parts) for name, value in part.items()}
                 kept = RunState(step, ray.get(meta), {}, facts)
                 return replace(kept, written=tasks) if themselves else replace(kept, tasks=tasks)
-            except RayTaskError as error:
-                raise cause_of(error) from None
             except RayError as error:
-                raise EngineFault(f"a snapshot was lost: {describe(error)}") from error
+                cause = cause_of(error)
+                if isinstance(cause, RayError) and not isinstance(cause, RayTaskError):
+                    raise EngineFault(f"a snapshot was lost: {describe(cause)}") from error
+                raise cause from None
 
         return self._captures.submit(fetch)
 

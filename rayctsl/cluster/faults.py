@@ -76,7 +76,7 @@ def cause_of(error: RayError) -> BaseException:
     for kind in (NonFiniteLoss, PeerLost):
         if isinstance(cause, kind):
             return kind(str(cause).strip().splitlines()[-1].removeprefix(f"{kind.__module__}.{kind.__name__}: "))
-    return cause if isinstance(cause, (ValueError, RayActorError)) or is_device_fault(cause) else error
+    return cause if isinstance(cause, (ValueError, OSError, RayActorError)) or is_device_fault(cause) else error
 
 
 def _first_line(error: BaseException) -> str:

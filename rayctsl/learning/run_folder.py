@@ -8,13 +8,14 @@ import queue
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import yaml
 
 from rayctsl.config import Config, apply_overrides, build_config, dump_config
+from rayctsl.learning.engine import EngineFault
 from rayctsl.learning.lease import Lease, LeaseLost, newest_epoch
 from rayctsl.learning.metrics import Metrics
 from rayctsl.learning.snapshot import RunState, accepted_folders, latest_snapshot, snapshot_folder, write_snapshot
@@ -138,6 +139,12 @@ class RunFolder:
         self.storage.write("plots/loss.png", sink.getvalue())
 
 
+class NotWritten(RuntimeError):
+    """The storage does not take a snapshot: it is full, say. The run can be resumed when it does."""
+
+    exit_code = 1
+
+
 class SnapshotWriter:
     """Writes snapshots in a thread of its own, in order; what goes wrong there is raised by the next call."""
 
@@ -173,9 +180,12 @@ class SnapshotWriter:
     def _work(self) -> None:
         while (captured := self._queue.get()) is not None:
             try:
-                if self._error is None and captured.exception() is None:
-                    write_snapshot(self.storage, captured.result(), self.keep, self.lease)
-                    self.newest = captured.result().step
+                if self._error is None:
+                    state = captured.result()
+                    write_snapshot(self.storage, state, self.keep, self.lease)
+                    self.newest = state.step
+            except (EngineFault, CancelledError):
+                pass  # lost on its way with who had it: the run goes back to an earlier one
             except BaseException as error:
                 self._error = error
             finally:
@@ -185,4 +195,4 @@ class SnapshotWriter:
         if isinstance(self._error, LeaseLost):
             raise self._error
         if self._error is not None:
-            raise RuntimeError(f"a snapshot could not be written: {self._error}") from self._error
+            raise NotWritten(f"a snapshot could not be written: {self._error}") from self._error

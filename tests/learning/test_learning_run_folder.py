@@ -1,0 +1,41 @@
+"""A run folder's snapshot writer: what is lost on its way is left out, what cannot be written is said."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+import torch
+
+from rayctsl.futures import finished
+from rayctsl.learning.engine import EngineFault
+from rayctsl.learning.run_folder import NotWritten, SnapshotWriter
+from rayctsl.learning.snapshot import RunState, snapshot_folders
+from rayctsl.storage import Storage
+
+
+def state(step: int) -> RunState:
+    return RunState(step, {"phi": torch.arange(3.0)}, {"a": {"theta": torch.zeros(3)}})
+
+
+def failed(error: BaseException) -> Future[RunState]:
+    future: Future[RunState] = Future()
+    future.set_exception(error)
+    return future
+
+
+def test_a_state_that_is_lost_with_its_learner_is_left_out(tmp_path):
+    writer = SnapshotWriter(Storage(tmp_path), keep=3)
+    writer.write(failed(EngineFault("a snapshot was lost: a process died")))
+    writer.write(finished(state(20)))
+    writer.close()
+    assert writer.newest == 20
+    assert snapshot_folders(Storage(tmp_path)) == ["step-000000020"]
+
+
+def test_a_learner_that_cannot_write_its_files_stops_the_run(tmp_path):
+    """A full disk, say: the run would otherwise go on to its end without a snapshot."""
+    writer = SnapshotWriter(Storage(tmp_path), keep=3)
+    writer.write(failed(OSError(28, "No space left on device")))
+    with pytest.raises(NotWritten, match=r"a snapshot could not be written: .*No space left on device"):
+        writer.close()
