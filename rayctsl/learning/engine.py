@@ -97,14 +97,16 @@ class LocalEngine:
 
     @property
     def computed_on(self) -> str:
-        return describe_device(self.device)
+        with num_threads(self.problem.config.topology.threads):
+            return describe_device(self.device)
 
     def on_learner(self, function: Callable[[str], Result]) -> Result:
         """Call a function with the learners' device."""
         return function(self.device)
 
     def describe(self) -> str:
-        return "; ".join([f"{len(self.group.learners)} tasks in this process", *self.group.notices])
+        with num_threads(self.problem.config.topology.threads):
+            return "; ".join([f"{len(self.group.learners)} tasks in this process", *self.group.notices])
 
     def close(self) -> None:
         pass

@@ -125,3 +125,14 @@ def test_a_resumed_run_may_have_another_topology_but_no_other_science(tmp_path: 
     assert RunFolder.open(base, resume="must").config.topology.workers == 2
     with pytest.raises(ValueError, match="only its topology may change"):
         RunFolder.open(base, resume="must", changes={"method.beta": 3})
+
+
+def test_the_threads_that_are_told_are_those_that_compute():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)  # of this process; the config's one is what the run computes with
+    try:
+        engine = LocalEngine(bowls())
+        assert engine.computed_on.startswith("1 thread of ")
+        assert "computed on 1 thread of " in engine.describe()
+    finally:
+        torch.set_num_threads(before)
