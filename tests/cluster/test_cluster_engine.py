@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import ray
 import torch
 
 from rayctsl.cluster.engine import RayEngine, run_on_ray
@@ -78,6 +79,27 @@ def test_tasks_move_in_mid_trajectory_without_changing_a_bit(kept_actors, tiny_p
     phi = engine.capture(10).result().meta["phi"]
     engine.close()
     assert engine.packing == moved
+    assert torch.equal(phi, phi_of(LocalEngine(problem), 10))
+
+
+def test_a_newcomer_joins_in_mid_trajectory_without_changing_a_bit(kept_actors, tiny_problem, monkeypatch):
+    problem = tiny_problem(3, topology={"workers": 2})
+    engine = RayEngine(problem)
+    engine.start(None)
+    engine.run(0, 2)
+    state = engine.capture(2).result()
+    ray.kill(engine.team.learners.pop().actor)
+    with monkeypatch.context() as no_room:
+        no_room.setattr(engine.team, "_start_missing", lambda: None)
+        engine.start(state)
+        engine.run(2, 4)
+        assert [len(names) for names in engine.packing.learners] == [3]
+    engine.team._start_missing()
+    ray.wait([member.placed for member in engine.team._starting], num_returns=1)
+    engine.run(4, 10)
+    phi = engine.capture(10).result().meta["phi"]
+    engine.close()
+    assert sorted(len(names) for names in engine.packing.learners) == [1, 2]
     assert torch.equal(phi, phi_of(LocalEngine(problem), 10))
 
 

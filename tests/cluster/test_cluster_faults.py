@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 import ray
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from ray.util.placement_group import placement_group_table
 from ray.util.state import get_actor
 
 from rayctsl.cluster.engine import RayEngine
+from rayctsl.cluster.exchange import PeerLost
+from rayctsl.cluster.faults import Silent, describe, is_preemption
 from rayctsl.learning.engine import EngineFault
 from rayctsl.learning.group import NonFiniteLoss
 from rayctsl.learning.run import Hooks, Run, run_local, train_with
@@ -55,6 +58,44 @@ def _runs(pid: int) -> bool:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+
+
+def died(text: str) -> RayActorError:
+    return RayActorError(error_msg=text)
+
+
+NODE_DIED = """The actor died unexpectedly before finishing this task.
+	class_name: TaskLearner
+The actor died because its node has died. Node Id: 0a1b"""
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            PeerLost("the collective failed: Connection closed by peer\nmore"),
+            "the collective failed: Connection closed",
+        ),
+        (Silent("has been silent for 11 s"), "the learner of svhn has been silent for 11 s"),
+        (ActorUnavailableError("x", None), "the learner of svhn cannot be reached"),
+        (died(NODE_DIED), "the learner of svhn was lost with its node"),
+        (died("Worker exit detail: killed by signal 11"), "the learner of svhn was killed by SIGSEGV"),
+        (died("It was killed by `ray.kill`"), "the learner of svhn was ended"),
+        (GetTimeoutError("Get timed out"), "the learner of svhn did not answer in time"),
+        (OSError("a broken disk\nat length"), "the learner of svhn failed: a broken disk"),
+    ],
+)
+def test_a_fault_is_told_in_one_sentence(error, sentence):
+    told = describe(error, "the learner of svhn")
+    assert told.startswith(sentence)
+    assert "\n" not in told
+
+
+def test_what_the_cluster_takes_away_on_purpose_is_no_fault():
+    drained = died("The actor died because its node was drained: preemption")
+    assert is_preemption(drained)
+    assert not is_preemption(died(NODE_DIED))
+    assert not is_preemption(PeerLost("drained"))
 
 
 @pytest.mark.parametrize("transport", ["collective", "objects"])

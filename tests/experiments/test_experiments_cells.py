@@ -12,6 +12,7 @@ from rayctsl.cluster.cells import run_cells as run_on_cluster
 from rayctsl.config import build_config
 from rayctsl.experiments.cells import Cell, run_cells
 from rayctsl.experiments.output import Output
+from rayctsl.learning.lease import InUse, Lease
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test's module
 
@@ -46,6 +47,14 @@ def test_finished_cells_are_kept_by_their_arguments(tmp_path):
     assert run([1, 2, 3], tmp_path)["square-2"] == 5, "a finished cell was computed again"
     path.write_text(json.dumps({**record, "result": 5, "arguments": {"number": 9}}))
     assert run([1, 2, 3], tmp_path)["square-2"] == 4, "a cell of other arguments was kept"
+
+
+def test_a_second_driver_of_an_experiment_is_refused(tmp_path):
+    with Lease(Output(tmp_path).storage.inside("lease"), "it", refresh=0.05):
+        with pytest.raises(InUse, match=rf"the experiment in {tmp_path} is being written by process"):
+            run([1, 2], tmp_path)
+        assert run([1, 2], tmp_path, only="square-2") == {"square-2": 4}, "one cell may be computed beside others"
+    assert not (tmp_path / "cells" / "square-1.json").exists()
 
 
 def test_one_cell_alone_is_computed_though_finished(tmp_path):

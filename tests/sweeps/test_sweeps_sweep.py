@@ -20,6 +20,7 @@ import pytest
 from rayctsl.cluster.room import shortfall
 from rayctsl.commands.tune import main
 from rayctsl.config import load_config
+from rayctsl.learning.lease import InUse, Lease
 from rayctsl.learning.run import run_local
 from rayctsl.learning.run_folder import RunFolder
 from rayctsl.learning.validation import training_problem
@@ -78,6 +79,18 @@ def test_too_small_a_cluster_is_refused_at_once(ray_cluster, sweep_tasks, write_
     assert main(["--config", path, "--run-dir", str(tmp_path / "run")]) == 2
     assert "6 CPU asked for, 4 in the cluster, 3 missing" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster", "sweep_tasks")
+def test_a_second_driver_of_a_sweep_is_refused(write_sweep, tmp_path):
+    sweep, run = load_sweep(write_sweep(search={"beta": {"grid": [1]}})), Storage(tmp_path / "run")
+    with (
+        Lease(run.inside("lease"), "it", refresh=0.05),
+        pytest.raises(InUse, match=f"the sweep in {run} is being written by process {os.getpid()}"),
+    ):
+        run_sweep(sweep, run)
+    assert run.names("trials") == []
 
 
 @pytest.mark.ray
