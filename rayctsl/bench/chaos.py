@@ -1,174 +1,186 @@
 """Train while processes and nodes are disturbed in every way, then compare phi with an undisturbed run.
 
-The cluster is several raylets on this machine, so that a node can really be lost.
+The cluster is several raylets on this machine, so that a node can really be lost. The driver is a process of its own,
+which is lost as well: this one starts it again, as a cluster's job controller would.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
 import random
-import statistics
+import signal
+import subprocess
 import tempfile
 import threading
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
-from rayctsl.bench.fault_kinds import KINDS
+from rayctsl.bench.fault_kinds import FILLER, KINDS, SMALL_DISK
+from rayctsl.bench.journal import Journal
+from rayctsl.bench.killer import Killer
+from rayctsl.bench.noisy_task import noisy_problem
 from rayctsl.cluster.engine import RayEngine
+from rayctsl.cluster.resources import connected
 from rayctsl.cluster.testbed import Testbed, several_nodes
-from rayctsl.config import build_config
 from rayctsl.learning.problem import Problem
-from rayctsl.learning.run import Hooks, Run, run_local, train_with
+from rayctsl.learning.run import run_local, train_with
 from rayctsl.learning.run_folder import RunFolder
+from rayctsl.registry import open_initialization
+
+SLOW_SECONDS = 0.02  # of every inner step, so that there is time for faults to hit
 
 
-class NoisyTask:
-    """A small network with batch norm on random images; `slow_seconds` leaves time for kills to hit."""
+@dataclass(frozen=True)
+class Disturbance:
+    """What a driver is given: a run, and what is to happen to it."""
 
-    def __init__(self, name: str, slow_seconds: float):
-        self.name, self.slow_seconds = name, slow_seconds
+    folder: str
+    plan: list[str]
+    seed: int
+    replace: bool
+    learners: int
+    steps: int
+    transport: str
+    cpus: float = 1  # of a learner
 
-    def build_module(self) -> nn.Module:
-        from rayctsl.config import ModelConfig
-        from rayctsl.models import build_model
+    def problem(self, slow_seconds: float = SLOW_SECONDS) -> Problem:
+        return noisy_problem(self.learners, self.steps, self.transport, slow_seconds, self.cpus)
 
-        return build_model(ModelConfig(name="resnet8", width=4), 5, seed=0)
+    @property
+    def journal(self) -> Journal:
+        return Journal(Path(self.folder, "journal"))
 
-    def head_name(self, module: nn.Module) -> str | None:
-        return "head"
-
-    def loss(self, module: nn.Module, index: int, *, held_out: bool = False) -> Tensor:
-        import zlib
-
-        time.sleep(self.slow_seconds)
-        generator = torch.Generator().manual_seed(zlib.crc32(f"{self.name}/{index}".encode()))
-        images = torch.randn(8, 3, 8, 8, generator=generator)
-        return nn.functional.cross_entropy(module(images), torch.randint(0, 5, (8,), generator=generator))
+    @property
+    def run_dir(self) -> str:
+        return f"{self.folder}/disk/run"
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Faults survived by kind, how long each recovery took, and whether phi is the same to the last bit."""
-    chance = random.Random(arguments.seed)
     kinds = arguments.kinds.split(",") if arguments.kinds else [*KINDS, "node"]
+    if unknown := set(kinds) - {*KINDS, "node"}:
+        raise ValueError(
+            f"unknown kinds of fault: {', '.join(sorted(unknown))}; there are {', '.join([*KINDS, 'node'])}"
+        )
     plan = [kinds[number % len(kinds)] for number in range(arguments.kills)]
-    chance.shuffle(plan)
-    with several_nodes(arguments.nodes) as testbed, tempfile.TemporaryDirectory() as folder:
-        killer = Killer(plan, testbed, seed=arguments.seed, replace=arguments.replace)
-        result = compare(killer, arguments.nodes, arguments.steps, arguments.transport, folder)
-    return {**result, "seed": arguments.seed, "nodes": arguments.nodes, "nodes_replaced": arguments.replace}
+    random.Random(arguments.seed).shuffle(plan)
+    learners = arguments.nodes * arguments.learners_per_node
+    told = {name: getattr(arguments, name) for name in ("seed", "replace", "steps", "transport")}
+    with tempfile.TemporaryDirectory() as folder:
+        disturbance = Disturbance(folder, plan, learners=learners, **told)
+        expected = undisturbed(disturbance)
+        disk = small_disk(Path(folder, "disk"), "full disk" in plan)
+        with several_nodes(arguments.nodes, arguments.learners_per_node) as testbed, disk:
+            look_after(disturbance, testbed)
+            result = report(disturbance, expected)
+    exchange = "shared memory" if arguments.nodes == 1 and arguments.transport == "collective" else arguments.transport
+    facts = {"seed": arguments.seed, "nodes": arguments.nodes, "nodes_replaced": arguments.replace}
+    return {**result, **facts, "learners": learners, "transport": exchange}
 
 
-def compare(killer: Killer, num_learners: int, steps: int, transport: str, folder: str) -> dict[str, Any]:
-    """The same training twice: in one process and in peace, then on the cluster that is connected, under the killer."""
-    cpus = killer.testbed.cpus_per_node
-    problem = _problem(num_learners, steps, transport, cpus, 0.0)
-    calm = run_local(problem.config, RunFolder.open(f"{folder}/calm", problem.config), problem)
-    problem = _problem(num_learners, steps, transport, cpus, 0.02)
-    hooks = Hooks(killer.watch, killer.before_recovery, killer.note_recovery)
-    wild = train_with(RayEngine(problem), problem, RunFolder.open(f"{folder}/wild", problem.config), hooks=hooks)
-    by_kind: dict[str, list[float]] = {}
-    for kind, seconds in killer.recoveries:
-        by_kind.setdefault(kind, []).append(seconds)
+def undisturbed(disturbance: Disturbance) -> str:
+    """The sha256 of phi after the same run in peace, in one process."""
+    problem = disturbance.problem(0.0)
+    folder = RunFolder.open(f"{disturbance.folder}/calm", problem.config)
+    return run_local(problem.config, folder, problem).card.sha256
+
+
+def report(disturbance: Disturbance, expected: str) -> dict[str, Any]:
+    """What the journal tells, and whether phi is the expected one."""
+    journal, sha256 = disturbance.journal, open_initialization(disturbance.run_dir).card.sha256
     return {
-        "kills": killer.kills,
-        "kills_survived": sum(killer.kills.values()),
-        "kills_left": len(killer.plan),
-        "recoveries": len(killer.recoveries),
-        "recovery_seconds": {
-            kind: {"median": round(statistics.median(each), 1), "worst": round(max(each), 1), "count": len(each)}
-            for kind, each in sorted(by_kind.items())
-        },
-        "phi_identical": calm.card.sha256 == wild.card.sha256,
-        "sha256": wild.card.sha256,
-        "transport": transport,
+        "kills": journal.faults,
+        "kills_survived": sum(journal.faults.values()),
+        "kills_left": len(journal.left_of(disturbance.plan)),
+        "recoveries": sum(each["count"] for each in journal.recoveries.values()),
+        "recovery_seconds": journal.recoveries,
+        "phi_identical": sha256 == expected,
+        "sha256": sha256,
     }
 
 
-def _problem(num_learners: int, steps: int, transport: str, cpus: float, slow_seconds: float) -> Problem:
-    tasks = {f"task-{n}": NoisyTask(f"task-{n}", slow_seconds) for n in range(num_learners + 1)}
-    topology = {"workers": num_learners, "cpus_per_learner": cpus, "transport": transport}
-    raw = {"inner_steps": max(1, steps // 3), "trajectories": 3, "snapshot_every": 20, "data": {"tasks": list(tasks)}}
-    return Problem.of(
-        build_config({**raw, "topology": topology, "method": {"name": "shifting", "beta": 0.1}}), tasks=tasks
-    )
+@contextmanager
+def small_disk(folder: Path, wanted: bool) -> Iterator[None]:
+    """A folder, on a small disk of its own where it is to be filled."""
+    folder.mkdir()
+    if not wanted:
+        yield
+        return
+    if os.geteuid() != 0:
+        raise ValueError("the full disk is a tmpfs, which root alone may mount: choose other --kinds")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK // 2}", "tmpfs", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-class Killer(threading.Thread):
-    """Deals the faults of a plan at random moments while a run is advancing."""
+def look_after(disturbance: Disturbance, testbed: Testbed) -> None:
+    """Start drivers until one has come to the run's end; whatever ends one but a fault that was dealt is an error."""
+    context, journal = multiprocessing.get_context("spawn"), disturbance.journal
+    while True:
+        here, there = context.Pipe()
+        driver = context.Process(target=drive, args=(disturbance, testbed.address, there), daemon=True)
+        driver.start()
+        there.close()
+        serve_nodes(here, testbed)
+        driver.join()
+        fault = journal.open_fault
+        if driver.exitcode == 0:
+            return
+        if fault is None or (fault.kind, driver.exitcode) not in {("driver", -signal.SIGKILL), ("full disk", 1)}:
+            raise RuntimeError(f"the driver ended with {driver.exitcode} after {fault.kind if fault else 'no fault'}")
+        Path(disturbance.folder, "disk", FILLER).unlink(missing_ok=True)
 
-    def __init__(self, plan: list[str], testbed: Testbed, seed: int = 0, replace: bool = True):
-        """
-        Args:
-            testbed: each of its nodes has room for one learner.
-            replace: whether lost nodes come back.
-        """
-        super().__init__(daemon=True)
-        self.plan, self.testbed, self.replace = list(plan), testbed, replace
-        self.random = random.Random(seed)
-        self.kills: dict[str, int] = {}
-        self.target: Run | None = None
-        self.latest, self.dealt = "", 0.0
-        self.recoveries: list[tuple[str, float]] = []  # the latest fault, and the seconds from it until the run went on
-        self.recovered = threading.Event()  # from the latest fault
-        self.recovered.set()
-        self._lost = 0
 
-    def watch(self, run: Run) -> None:
-        """Begin, now that the run has begun."""
-        if self.target is None:
-            self.target = run
-            self.start()
+def serve_nodes(pipe: Connection, testbed: Testbed) -> None:
+    """Do with the cluster's nodes what a driver asks for, until it is gone."""
+    while True:
+        try:
+            name, arguments = pipe.recv()
+        except (EOFError, ConnectionResetError):
+            return
+        pipe.send(getattr(testbed, name)(*arguments))
 
-    def before_recovery(self, run: Run) -> None:
-        """Fill up the cluster again, if that is wanted; Ray lets only the main thread add nodes."""
-        while self._lost and self.replace:
-            self.testbed.add_node()
-            self._lost -= 1
 
-    def note_recovery(self, run: Run, seconds: float) -> None:
-        """Of a fault that was dealt, from that moment; of one that came by itself, its recovery alone."""
-        dealt = not self.recovered.is_set()
-        spent = time.monotonic() - self.dealt if dealt else seconds
-        self.recoveries.append((self.latest if dealt else "by itself", spent))
-        self.recovered.set()
+class DistantNodes:
+    """The testbed's nodes, from the driver: they are the children of another process."""
 
-    def run(self) -> None:
-        assert self.target is not None
-        while self.plan and self.target.step < self.target.total:
-            self._wait_for_progress(self.target)
-            if self.target.step >= self.target.total:
-                return
-            kind = self.plan.pop(0)
-            self.latest, self.dealt = kind, time.monotonic()
-            self.recovered.clear()
-            if self._harm(kind):
-                self.kills[kind] = self.kills.get(kind, 0) + 1
-            else:
-                self.recovered.set()
-                self.plan += [kind] if kind != "node" else []  # no node is left to lose
+    def __init__(self, pipe: Connection):
+        self._pipe, self._turn = pipe, threading.Lock()
 
-    def _wait_for_progress(self, run: Run) -> None:
-        """Until the run has recovered and made a step since then, then a random moment."""
-        while not self.recovered.wait(0.05) and run.step < run.total:
-            pass
-        step = run.step
-        while step == run.step < run.total:
-            time.sleep(0.05)
-        time.sleep(self.random.uniform(0.0, 1.5))
+    def _ask(self, name: str, *arguments: str) -> Any:
+        with self._turn:
+            self._pipe.send((name, arguments))
+            return self._pipe.recv()
 
-    def _harm(self, kind: str) -> bool:
-        assert self.target is not None
-        if kind != "node":
-            return KINDS[kind](self.target, self.random)
-        if not self.testbed.nodes:
-            return False
-        number = self.random.randrange(len(self.testbed.nodes))
-        hosts = {place.node for place in self.target.engine.team.places}  # type: ignore[attr-defined]
-        if str(self.testbed.nodes[number].node_id) not in hosts:
-            self.recovered.set()  # nobody will miss it
-        self.testbed.lose_node(number)
-        self._lost += 1
-        return True
+    def ids(self) -> list[str]:
+        return list(self._ask("ids"))
+
+    def lose(self, node_id: str) -> None:
+        self._ask("lose", node_id)
+
+    def replace_lost(self) -> None:
+        self._ask("replace_lost")
+
+
+def drive(disturbance: Disturbance, address: str, pipe: Connection) -> None:
+    """A driver: the run from its newest snapshot on, under what is left of the plan."""
+    nodes = DistantNodes(pipe)
+    os.dup2(2, 1)  # what Ray's processes say is no result
+    with connected(address):
+        killer = Killer(disturbance.plan, disturbance.journal, nodes, disturbance.seed, disturbance.replace)
+        drive_under(killer, disturbance)
+
+
+def drive_under(killer: Killer, disturbance: Disturbance) -> None:
+    """The run on the cluster that is connected, while a killer is about."""
+    problem = disturbance.problem()
+    folder = RunFolder.open(disturbance.run_dir, problem.config, resume="if_exists")
+    train_with(RayEngine(problem), problem, folder, hooks=killer.hooks)

@@ -11,7 +11,7 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-from rayctsl.bench.chaos import NoisyTask
+from rayctsl.bench.noisy_task import NoisyTask
 from rayctsl.bench.rounds import Team
 from rayctsl.config import build_config
 from rayctsl.learning.engine import LocalEngine

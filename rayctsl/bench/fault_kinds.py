@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -17,6 +19,8 @@ from rayctsl.learning.snapshot import snapshot_folders
 if TYPE_CHECKING:
     from rayctsl.cluster.team import Member
     from rayctsl.learning.run import Run
+
+FILLER, SMALL_DISK = "filler", 2**26
 
 Harm = Callable[["Run", Random], bool]
 
@@ -105,6 +109,23 @@ def leave_half_a_snapshot(run: Run, chance: Random) -> bool:
     return kill_learner(run, chance)
 
 
+def kill_driver(run: Run, chance: Random) -> bool:
+    """This very process; whoever looks after it starts another."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return True
+
+
+def fill_disk(run: Run, chance: Random) -> bool:
+    """The run's disk takes no more; the run stops, and is continued when there is room again."""
+    path = Path(run.folder.storage.root).parent / FILLER
+    if shutil.disk_usage(path.parent).total > SMALL_DISK:
+        raise ValueError(f"{path.parent} is too large a disk to be filled")
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(2**16))
+    return True
+
+
 def _newest_folder(run: Run) -> Path | None:
     """Of at least two, so that there is one to fall back on."""
     storage = run.folder.storage.inside("checkpoints")
@@ -121,4 +142,6 @@ KINDS: dict[str, Harm] = {
     "clock": jump_clock,
     "damaged": damage_snapshot,
     "leftovers": leave_half_a_snapshot,
+    "driver": kill_driver,
+    "full disk": fill_disk,
 }

@@ -18,15 +18,16 @@ from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any
 
-from rayctsl.bench.chaos import Killer, compare
+from rayctsl.bench.chaos import Disturbance, drive_under, report, undisturbed
+from rayctsl.bench.killer import Killer
 from rayctsl.cluster.resources import connected
-from rayctsl.cluster.testbed import Testbed
 from rayctsl.learning.run import Run
 
 HOSTS = ("rayctsl-a", "rayctsl-b")  # namespaces; the driver and Ray's head are on the first
 ADDRESSES, LINKS, PORT = ("10.77.0.1", "10.77.0.2"), ("rcta0", "rctb0"), 6399
+START_SECONDS = 120.0
 CUT_SECONDS = 25.0  # longer than a silence that counts as a loss
-SLOW = ["netem", "delay", "20ms", "rate", "50mbit"]
+SLOW = ["tbf", "rate", "2mbit", "burst", "8kb", "latency", "500ms"]  # a quarter of a second for a sum
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -36,6 +37,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
         raise ValueError("bench network makes network namespaces: it needs root and the programs ip and tc")
     flags = ["--faults", str(arguments.faults), "--steps", str(arguments.steps), "--seed", str(arguments.seed)]
+    flags += ["--transport", arguments.transport]
     with two_hosts():
         command = [sys.executable, "-m", "rayctsl.bench", "network", "--inside", "--json", *flags]
         done = subprocess.run(on_host(0, *command), stdout=subprocess.PIPE, text=True, check=True)
@@ -59,9 +61,9 @@ def two_hosts() -> Iterator[None]:
             for each in ("lo", link):
                 subprocess.run(on_host(number, "ip", "link", "set", each, "up"), check=True)
         head = ["--head", f"--port={PORT}", "--include-dashboard=false"]
-        nodes = [start_node(0, *head)]
-        time.sleep(8)
-        nodes.append(start_node(1, f"--address={ADDRESSES[0]}:{PORT}"))
+        start_node(0, *head)
+        wait_for_head()
+        start_node(1, f"--address={ADDRESSES[0]}:{PORT}")
         yield
     finally:
         for number, host in enumerate(HOSTS):
@@ -71,6 +73,15 @@ def two_hosts() -> Iterator[None]:
                 with suppress(ProcessLookupError):
                     os.kill(int(pid), 9)
             subprocess.run(["ip", "netns", "del", HOSTS[number]])
+
+
+def wait_for_head() -> None:
+    """Until Ray's head listens."""
+    knock = f"import socket; socket.create_connection(({ADDRESSES[0]!r}, {PORT}), 5)"
+    deadline = time.monotonic() + START_SECONDS
+    while subprocess.run(on_host(0, sys.executable, "-c", knock), stderr=subprocess.DEVNULL).returncode:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"Ray's head has not come up within {START_SECONDS:.0f} s")
 
 
 def start_node(number: int, *flags: str) -> subprocess.Popen[bytes]:
@@ -85,19 +96,23 @@ def start_node(number: int, *flags: str) -> subprocess.Popen[bytes]:
 def run_inside(arguments: argparse.Namespace) -> dict[str, Any]:
     os.environ["RAY_AUTH_MODE"] = "disabled"
     plan = ["partition" if number % 2 == 0 else "slow link" for number in range(arguments.faults)]
-    with connected(f"{ADDRESSES[0]}:{PORT}"), tempfile.TemporaryDirectory() as folder:
-        killer = CableCutter(plan, Testbed(None, [], cpus_per_node=1), seed=arguments.seed)
-        result = compare(killer, 2, arguments.steps, "collective", folder)
-    return {**result, "seed": arguments.seed}
+    with tempfile.TemporaryDirectory() as folder:
+        disturbance = Disturbance(folder, plan, arguments.seed, True, 2, arguments.steps, arguments.transport)
+        expected = undisturbed(disturbance)
+        with connected(f"{ADDRESSES[0]}:{PORT}"):
+            drive_under(CableCutter(plan, disturbance.journal, None, arguments.seed), disturbance)
+        return {**report(disturbance, expected), "seed": arguments.seed, "transport": arguments.transport}
 
 
 class CableCutter(Killer):
     """Cuts and slows the cable; after a cut, the second host's Ray node comes back as a new one."""
 
-    def _harm(self, kind: str) -> bool:
+    def harm(self, kind: str) -> bool:
         assert self.target is not None
         if kind == "slow link":
             return self._slow(self.target, self.random)
+        if len({place.node for place in self.target.engine.team.places}) < 2:  # type: ignore[attr-defined]
+            return False  # the second host has not come back yet
         subprocess.run(on_host(1, "ip", "link", "set", LINKS[1], "down"), check=True)
         time.sleep(CUT_SECONDS)
         subprocess.run(on_host(1, "ip", "link", "set", LINKS[1], "up"), check=True)
@@ -106,8 +121,10 @@ class CableCutter(Killer):
 
     def _slow(self, run: Run, chance: Random) -> bool:
         """For some steps; no fault, so nothing to recover from."""
-        subprocess.run(on_host(0, "tc", "qdisc", "add", "dev", LINKS[0], "root", *SLOW), check=True)
+        for number, link in enumerate(LINKS):
+            subprocess.run(on_host(number, "tc", "qdisc", "add", "dev", link, "root", *SLOW), check=True)
         time.sleep(chance.uniform(3, 6))
-        subprocess.run(on_host(0, "tc", "qdisc", "del", "dev", LINKS[0], "root"), check=True)
+        for number, link in enumerate(LINKS):
+            subprocess.run(on_host(number, "tc", "qdisc", "del", "dev", link, "root"), check=True)
         self.recovered.set()
         return True

@@ -21,18 +21,30 @@ class Testbed:
             nodes: those that may be lost, never the head.
         """
         self.cluster, self.nodes, self.cpus_per_node = cluster, nodes, cpus_per_node
+        self._lost = 0
 
-    def lose_node(self, number: int) -> None:
-        self.cluster.remove_node(self.nodes.pop(number), allow_graceful=False)
+    @property
+    def address(self) -> str:
+        return str(self.cluster.address)
 
-    def add_node(self) -> None:
+    def ids(self) -> list[str]:
+        """Of the nodes that may be lost."""
+        return [str(node.node_id) for node in self.nodes]
+
+    def lose(self, node_id: str) -> None:
+        self.cluster.remove_node(self.nodes.pop(self.ids().index(node_id)), allow_graceful=False)
+        self._lost += 1
+
+    def replace_lost(self) -> None:
         """Only from the main thread, as Ray wants it."""
-        self.nodes.append(self.cluster.add_node(num_cpus=self.cpus_per_node))
+        while self._lost:
+            self._lost -= 1
+            self.nodes.append(self.cluster.add_node(num_cpus=self.cpus_per_node))
 
 
 @contextmanager
 def several_nodes(count: int, cpus_per_node: float = 1) -> Iterator[Testbed]:
-    """A cluster of `count` nodes for a while, with nothing else on it."""
+    """A cluster of `count` nodes for a while, with nothing else on it; this process is not connected to it."""
     from ray.cluster_utils import Cluster
 
     settings = {"RAY_AUTH_MODE": "disabled", "RAY_IGNORE_UNHANDLED_ERRORS": "1", "RAY_worker_niceness": "0"}
@@ -40,11 +52,9 @@ def several_nodes(count: int, cpus_per_node: float = 1) -> Iterator[Testbed]:
         os.environ.setdefault(name, value)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cpus_per_node, "include_dashboard": False})
     nodes = [cluster.add_node(num_cpus=cpus_per_node) for _ in range(count - 1)]
-    ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
     try:
         yield Testbed(cluster, nodes, cpus_per_node)
     finally:
-        ray.shutdown()
         cluster.shutdown()
 
 

@@ -40,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     chaos.add_argument("--kinds", metavar="A,B", help="some kinds of fault; all when absent")
     chaos.add_argument("--no-replace", dest="replace", action="store_false", help="lost nodes never come back")
     chaos.add_argument("--nodes", type=int, default=3, help="nodes of the test cluster")
+    chaos.add_argument("--learners-per-node", type=int, default=1, help="on 1 node: the exchange is shared memory")
     chaos.add_argument("--steps", type=int, default=600, help="inner steps of the run")
     chaos.add_argument("--seed", type=int, default=0, help="chooses victims and moments")
     chaos.add_argument("--transport", choices=["collective", "objects"], default="collective")
@@ -55,7 +56,11 @@ def parser() -> argparse.ArgumentParser:
     network.add_argument("--faults", type=int, default=4, help="cuts and slow spells, in turn")
     network.add_argument("--steps", type=int, default=900, help="inner steps of the run")
     network.add_argument("--seed", type=int, default=0, help="chooses the moments")
+    network.add_argument("--transport", choices=["collective", "objects"], default="collective")
     network.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+
+    same = commands.add_parser("same", help="phi of every method for every number of learners, nodes and transport")
+    same.add_argument("--methods", metavar="A,B", help="some methods; all when absent")
 
     transport = commands.add_parser("transport", help="the meta-update with idle learners against plain gloo")
     transport.add_argument("--workers", default="2,4,8", metavar="W,W", help="numbers of learners")
@@ -113,7 +118,7 @@ def parser() -> argparse.ArgumentParser:
     accelerator.add_argument("--rounds", type=int, default=5)
     accelerator.add_argument("--report", metavar="FILE.md", default="accelerator.md", help="where the report goes")
 
-    for command in (accelerator, step, packing, plan, scale, inner, data, chaos, drivers, network, transport):
+    for command in (accelerator, step, packing, plan, scale, inner, data, chaos, drivers, network, same, transport):
         command.add_argument("--json", action="store_true", help="print nothing but one JSON object")
     return parser
 

@@ -6,7 +6,8 @@ import pytest
 import ray
 import torch
 
-from rayctsl.bench.chaos import Killer, compare
+from rayctsl.bench.chaos import Disturbance, drive_under, report, undisturbed
+from rayctsl.bench.killer import Killer
 from rayctsl.cluster.engine import RayEngine
 from rayctsl.cluster.testbed import Testbed
 from rayctsl.learning.engine import LocalEngine
@@ -44,8 +45,10 @@ def test_two_nodes_and_one_for_the_meta_learner_give_the_phi_of_one_process(more
 def test_nodes_learners_and_the_meta_learner_may_die(ray_nodes, tmp_path):
     nodes = [ray_nodes.add_node(num_cpus=3) for _ in range(2)]
     testbed = Testbed(ray_nodes, nodes, cpus_per_node=3)
-    killer = Killer(["node", "learner", "meta-learner"], testbed)
-    result = compare(killer, num_learners=3, steps=240, transport="collective", folder=str(tmp_path))
+    plan = ["node", "learner", "meta-learner"]
+    disturbance = Disturbance(str(tmp_path), plan, 0, True, learners=3, steps=240, transport="collective", cpus=3)
+    drive_under(Killer(plan, disturbance.journal, testbed), disturbance)
+    result = report(disturbance, undisturbed(disturbance))
     for node in testbed.nodes:
         ray_nodes.remove_node(node)
     assert result["kills"] == {"node": 1, "learner": 1, "meta-learner": 1}
