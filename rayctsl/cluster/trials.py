@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Protocol
 
+import ray
 from pyarrow import fs
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
@@ -19,6 +20,9 @@ from ray.util import get_current_placement_group
 
 from rayctsl.cluster.engine import RayEngine
 from rayctsl.cluster.resources import bundles_of
+from rayctsl.config import TopologyConfig
+from rayctsl.device import choose_device
+from rayctsl.learning.engine import Engine, LocalEngine
 from rayctsl.learning.problem import Problem
 from rayctsl.storage import Storage
 
@@ -174,9 +178,17 @@ def report(values: Mapping[str, float]) -> None:
     tune.report(dict(values))
 
 
-def trial_engine(problem: Problem, num_learners: int) -> RayEngine:
-    """Inside a trial: an engine in the last bundles of the placement group that Tune made for it."""
+def trial_engine(problem: Problem, num_learners: int) -> Engine:
+    """Inside a trial: one learner is this very process; several are in the placement group that Tune made for it."""
+    if num_learners == 1:
+        return LocalEngine(problem, choose_device(granted=bool(ray.get_gpu_ids())))
     placement = get_current_placement_group()
     assert placement is not None, "a trial runs inside a placement group"
     engine_bundles = bundles_of(problem.config.topology, num_learners)
     return RayEngine(problem, placement, placement.bundle_count - len(engine_bundles))  # Tune leaves out empty ones
+
+
+def trial_bundles(topology: TopologyConfig, num_learners: int) -> list[dict[str, float]]:
+    """What a trial reserves: one bundle where it is its own learner, else one for its process, then its engine's."""
+    bundles = bundles_of(topology, num_learners)
+    return bundles[:1] if num_learners == 1 else [{"CPU": 0}, *bundles]

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rayctsl.cluster.room import check_room, num_nodes
-from rayctsl.cluster.trials import Trials, build_asha, build_optuna, run_trials
+from rayctsl.cluster.trials import Trials, build_asha, build_optuna, run_trials, trial_bundles
+from rayctsl.config import Config
 from rayctsl.learning.lease import Lease
 from rayctsl.storage import Storage
 from rayctsl.sweeps.config import FILE, Sweep, draw_trials, dump_sweep, trial_config, trial_id
 from rayctsl.sweeps.records import METRIC, TIME, TrialRecord, read_record, read_records
-from rayctsl.sweeps.trial import run_trial, trial_bundles
+from rayctsl.sweeps.trial import num_learners, run_trial
 
 
 def run_sweep(sweep: Sweep, run: Storage) -> dict[str, TrialRecord]:
@@ -63,7 +64,7 @@ def start(sweep: Sweep, run: Storage, waiting: list[dict[str, Any]], left: int, 
     trials = Trials(
         run=lambda overrides: run_trial(sweep, run_dir, overrides),
         name=lambda overrides: name_of(sweep, overrides),
-        bundles=lambda overrides: trial_bundles(trial_config(sweep, overrides), sweep),
+        bundles=lambda overrides: bundles_for(trial_config(sweep, overrides)),
         waiting=waiting,
     )
     search = optuna_for(sweep, waiting, done) if sweep.search_algorithm == "optuna" else None
@@ -129,10 +130,14 @@ def check_rooms(sweep: Sweep, trials: Iterable[Mapping[str, Any]]) -> None:
     kinds = {}
     for overrides in trials:
         config = trial_config(sweep, overrides)
-        bundles = trial_bundles(config, sweep)
+        bundles = bundles_for(config)
         kinds[str(bundles)] = bundles, config.topology.wait_seconds
     for bundles, wait_seconds in kinds.values():
         check_room(bundles, "one trial of the sweep", wait_seconds)
+
+
+def bundles_for(config: Config) -> list[dict[str, float]]:
+    return trial_bundles(config.topology, num_learners(config))
 
 
 def _expected(sweep: Sweep) -> int:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from rayctsl.cluster.resources import bundles_of
 from rayctsl.cluster.trials import report, trial_engine
 from rayctsl.config import Config
 from rayctsl.learning.group import NonFiniteLoss
@@ -119,8 +118,3 @@ def num_learners(config: Config) -> int:
     """One unless the config says more: many trials side by side fill a cluster without any exchange."""
     tasks = build_method(config.method, config.seed).select_tasks(config.data.tasks)
     return min(config.topology.workers or 1, len(tasks))
-
-
-def trial_bundles(config: Config, sweep: Sweep) -> list[dict[str, float]]:
-    """What a trial reserves: a bundle for its own process, then its engine's."""
-    return [{"CPU": 0}, *bundles_of(config.topology, num_learners(config))]

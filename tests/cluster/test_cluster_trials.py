@@ -1,0 +1,41 @@
+"""What a trial of a sweep reserves, and the engine that it gets there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from ray.util.placement_group import placement_group, remove_placement_group
+
+from rayctsl.cluster import trials
+from rayctsl.cluster.engine import RayEngine
+from rayctsl.config import TopologyConfig
+from rayctsl.learning.engine import LocalEngine
+
+
+@pytest.mark.ray
+def test_a_trial_of_one_learner_reserves_its_own_process_alone(ray_cluster):
+    topology = TopologyConfig(cpus_per_learner=2, gpus_per_learner=0.5, meta_resources={"coordinator": 1})
+    learner = {"CPU": 2.0, "GPU": 0.5}
+    assert trials.trial_bundles(topology, 1) == [learner]
+    assert trials.trial_bundles(topology, 2) == [{"CPU": 0}, learner, learner, {"coordinator": 1}]
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_trials_engine_gives_the_phi_of_one_process(kept_actors, tiny_problem, monkeypatch, workers):
+    problem = tiny_problem(2, topology={"workers": workers})
+    bundles = [bundle for bundle in trials.trial_bundles(problem.config.topology, workers) if any(bundle.values())]
+    placement = placement_group(bundles)  # Tune makes it, without the empty ones
+    monkeypatch.setattr(trials, "get_current_placement_group", lambda: placement)
+    engine = trials.trial_engine(problem, workers)
+    try:
+        assert isinstance(engine, LocalEngine if workers == 1 else RayEngine)
+        engine.start(None)
+        engine.run(0, 4)
+        phi = engine.capture(4).result().meta["phi"]
+    finally:
+        engine.close()
+        remove_placement_group(placement)
+    here = LocalEngine(problem)
+    here.run(0, 4)
+    assert torch.equal(phi, here.meta.phi)
