@@ -127,6 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("rooms", nargs="*", help="rooms to try; all when none is named")
     parser.add_argument("--only", default="", metavar="TEXT", help="mutants whose description has this text")
     parser.add_argument("--check", action="store_true", help="only see whether list and code fit together")
+    parser.add_argument("--list", action="store_true", help="print docs/MUTANTS.md: every mistake and who catches it")
     options = parser.parse_args(arguments)
     mutants = [mutant for mutant in read_mutants(options.rooms) if options.only in mutant.breaks]
     problems = [problem for mutant in mutants if (problem := mutant.problem())]
@@ -136,9 +137,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.check:
         print(f"{len(mutants)} mutants fit the code")
         return 0
+    if options.list:
+        print(as_table(mutants))
+        return 0
     _import_ahead()
     with tempfile.TemporaryDirectory(prefix="rayctsl-mutants-") as folder:
         return try_all(Bench(Path(folder)), mutants)
+
+
+def as_table(mutants: Sequence[Mutant]) -> str:
+    """The list as a page of Markdown."""
+    lines = ["# Seeded mistakes", "", "Written by `python -m tests.mutants --list`; `make mutants` tries them all.", ""]
+    lines += ["| room | mistake | in | caught by |", "|---|---|---|---|"]
+    for each in mutants:
+        tests = "<br>".join(f"`{test.removeprefix('tests/')}`" for test in each.tests)
+        lines.append(f"| {each.room} | {each.breaks} | `{each.file}` | {tests or 'nobody: ' + each.equivalent} |")
+    return "\n".join(lines)
 
 
 def try_all(bench: Bench, mutants: Sequence[Mutant]) -> int:
