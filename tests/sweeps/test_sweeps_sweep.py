@@ -51,11 +51,11 @@ def leaves_nothing(ray_cluster: str) -> Iterator[None]:
 
 
 def _on_the_cluster() -> set[str]:
+    from ray._private.state import actors
     from ray.util.placement_group import placement_group_table
-    from ray.util.state import list_actors
 
     groups = {g["placement_group_id"] for g in placement_group_table().values() if g["state"] != "REMOVED"}
-    return groups | {actor.actor_id for actor in list_actors(filters=[("state", "!=", "DEAD")], limit=1000)}
+    return groups | {name for name, actor in actors().items() if actor["State"] != "DEAD"}
 
 
 @pytest.mark.parametrize(
