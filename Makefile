@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 demo: $(VENV)
 	$(BIN)/python -m rayctsl.demo
 
-# Lint, types and the suite side by side; the suite itself in two lanes, one of them with the Ray cluster.
+# Lint, types and the suite side by side; the suite itself in three lanes: the Ray cluster, the services, the rest.
 test: $(VENV)
 	$(MAKE) --no-print-directory -j3 lint types suite
 
@@ -17,12 +17,12 @@ test-all: $(VENV)
 
 # Any order; pytest prints the seed that repeats it: make test-random SEED=1234
 test-random: $(VENV)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(SELECT) -o addopts="-ra --strict-markers -p no:cacheprovider" \
+	$(BIN)/python -m pytest -n 3 --dist loadgroup $(SELECT) -o addopts="-ra --strict-markers -p no:cacheprovider" \
 		--import-mode=importlib $(if $(SEED),--randomly-seed=$(SEED))
 
 SELECT ?= -m "not long"
 suite: $(VENV)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(SELECT)
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(SELECT)
 
 # Line and branch coverage, of the processes that tests start too.
 coverage: $(VENV)

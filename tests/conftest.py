@@ -35,20 +35,30 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # started in the backgrou
 pytest_plugins = ["tests.kept_actors"]
 
 
-# Tests that share something costly stay in one process of `pytest -n 2 --dist loadgroup`; the rest go file by file.
+# Tests that share something costly stay in one process of `pytest -n 3 --dist loadgroup`; the rest go file by file.
 LANES = {
     "ray": {"ray_nodes"},
-    "k8s": {"rendered"},
     "service": {"service", "waiting_service", "dashboard", "postgres"},
+    "k8s": {"rendered"},
 }
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    lanes: dict[str, list[pytest.Item]] = {name: [] for name in LANES}
     for item in items:
         needs = set(getattr(item, "fixturenames", ()))
         lane = next((name for name, fixtures in LANES.items() if fixtures & needs), str(item.path))
         item.add_marker(pytest.mark.xdist_group(lane))
+        lanes.setdefault(lane, []).append(item)
+    if not config.pluginmanager.has_plugin("randomly"):
+        # Lanes first, then files with slow tests: what is handed out last is small, so that all end together.
+        first = {name: name not in LANES and not any(map(_is_slow, tests)) for name, tests in lanes.items()}
+        items[:] = [item for name in sorted(lanes, key=first.__getitem__) for item in lanes[name]]
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) for name in ("slow", "browser"))
 
 
 @pytest.fixture(scope="session")
@@ -105,7 +115,7 @@ def ray_nodes(data_root: Path) -> Iterator[Any]:
     # A lost node is noticed after five missed checks: one a second here, so that nobody waits long for it.
     quick = {"health_check_period_ms": 1000, "health_check_initial_delay_ms": 1000}
     (port,) = free_ports(1)  # another Ray on this machine may have the dashboard's usual port
-    head = {"num_cpus": 4, "include_dashboard": True, "dashboard_port": port, "_system_config": quick}
+    head = {"num_cpus": 4, "include_dashboard": False, "dashboard_port": port, "_system_config": quick}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     ray.init(address=cluster.address, logging_level="ERROR", namespace="tests")
     yield cluster

@@ -25,12 +25,13 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_step(kept_actors: None, capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize("against", [(), pytest.param(("obvious",), marks=pytest.mark.long)], ids=["limit", "obvious"])
+def test_step(kept_actors: None, capsys: pytest.CaptureFixture[str], against: tuple[str, ...]):
     small = ["--model", "demo", "--sizes", "8,8", "--batch-size", "4", "--steps", "2", "--rounds", "2"]
-    result = run(capsys, "step", *small)
-    rates = [result[name] for name in ("steps_per_s", "limit_steps_per_s", "obvious_steps_per_s")]
+    result = run(capsys, "step", *small, *([] if against else ["--no-obvious"]))
+    rates = [result[name] for name in ("steps_per_s", "limit_steps_per_s", *(f"{n}_steps_per_s" for n in against))]
     assert all(rate > 0 for rate in rates)
-    for name in ("efficiency", "speedup_over_obvious"):
+    for name in ("efficiency", *(f"speedup_over_{n}" for n in against)):
         low, high = result[f"{name}_spread"]
         assert 0 < low <= result[name] <= high
     assert sorted(name for names in result["packing"] for name in names) == ["made-0-8", "made-1-8"]

@@ -121,7 +121,7 @@ def test_a_snapshot_goes_on_with_any_number_of_learners(kept_actors, tiny_proble
     assert torch.equal(phi, phi_of(LocalEngine(two), 10))
 
 
-def test_whole_run_leaves_the_same_initialization_as_run_local(ray_cluster, tiny_problem, new_folder):
+def test_whole_run_leaves_the_same_initialization_as_run_local(kept_actors, tiny_problem, new_folder):
     problem = tiny_problem(2, topology={"workers": 2})
     here = run_local(problem.config, new_folder(problem), problem)
     there = run_on_ray(problem.config, new_folder(problem), problem)

@@ -25,7 +25,7 @@ def finetuned(name: str) -> Finetuned:
     return Finetuned.load(save_finetuned(module, config, INFO))
 
 
-@pytest.mark.parametrize("name", ["resnet8", "timm/test_vit"])
+@pytest.mark.parametrize("name", ["resnet8", pytest.param("timm/test_vit", marks=pytest.mark.long)])
 def test_torch_program(name, tmp_path):
     model = finetuned(name)
     assert export_model(model, "torch", tmp_path / "m.pt2") <= 1e-5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -97,8 +98,11 @@ def test_bf16_autocasts_the_forward_pass_alone():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.long)])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler imports what torch deprecates
-def test_compiled_models_learn_the_same_and_compile_once():
+def test_compiled_models_learn_the_same_and_compile_once(backend, monkeypatch):
+    """Traced as ever; `aot_eager` leaves out the C++ compiler, which takes most of the time."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
     plain, compiled, again = (
         TaskLearner(LineTask(), build_config({"compile": choice})) for choice in (False, True, True)
     )

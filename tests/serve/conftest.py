@@ -54,7 +54,7 @@ def service(make_world: Callable[[], Path]) -> Iterator[Instance]:
 def dashboard(service: Instance, monkeypatch: pytest.MonkeyPatch) -> str:
     """That service's Ray, for other services to join: its address, and its token where they look for it."""
     record = service.storage / "service" / "ray.json"
-    wait_for(lambda: httpx.get(f"{service.url}/readyz", trust_env=False).json()["ray"] == "up")
+    wait_for(lambda: httpx.get(f"{service.url}/readyz", trust_env=False, verify=False).json()["ray"] == "up")
     head = json.loads(record.read_text())
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", head["token"])

@@ -111,25 +111,31 @@ def views(ids: dict[str, str]) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [
+        ("light", 1280),
+        ("dark", 360),
+        pytest.param("light", 360, marks=pytest.mark.long),
+        pytest.param("dark", 1280, marks=pytest.mark.long),
+    ],
+)
 def test_no_accessibility_findings_and_nothing_too_wide(
-    world: tuple[Instance, dict[str, str]], browser: Browser, scheme: Literal["light", "dark"]
+    world: tuple[Instance, dict[str, str]], browser: Browser, scheme: Literal["light", "dark"], width: int
 ) -> None:
     instance, ids = world
     found = []
-    context = browser.new_context(color_scheme=scheme, bypass_csp=True)
+    context = browser.new_context(color_scheme=scheme, bypass_csp=True, viewport={"width": width, "height": 800})
     page = context.new_page()
     page.on("pageerror", lambda error: found.append(str(error)))
-    for width in (1280, 360):
-        page.set_viewport_size({"width": width, "height": 800})
-        for view, text in views(ids).items():
-            page.goto(f"{instance.url}/{view}")
-            expect(page.locator("main")).to_contain_text(re.compile(text))
-            page.evaluate(AXE)
-            result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-            found += [f"{view} {width}: {one['id']} {one['nodes'][0]['html']}" for one in result["violations"]]
-            if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
-                found.append(f"{view} is too wide at {width}")
+    for view, text in views(ids).items():
+        page.goto(f"{instance.url}/{view}")
+        expect(page.locator("main")).to_contain_text(re.compile(text))
+        page.evaluate(AXE)
+        result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        found += [f"{view}: {one['id']} {one['nodes'][0]['html']}" for one in result["violations"]]
+        if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
+            found.append(f"{view} is too wide")
     context.close()
     assert found == []
 
