@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
@@ -35,7 +36,8 @@ STYLES: dict[str, tuple[str, str]] = {  # method -> colour and marker, the same 
     "anil": ("#6b7280", "4"),
     "accurate": ("#15803d", "*"),
 }
-VARIANT_COLOURS = ("#f59e0b", "#0ea5e9", "#84cc16", "#d946ef", "#14b8a6", "#f43f5e", "#78716c", "#6366f1")
+# What is no method (a variant, an optimizer, an activation) takes one of these.
+OTHER_COLOURS = ("#f59e0b", "#0ea5e9", "#84cc16", "#d946ef", "#14b8a6", "#f43f5e", "#78716c", "#6366f1")
 NAMES = {"reptile": "Reptile", "leap": "Leap", "mtl": "multi-task", "single": "single source", "fomaml_pp": "FOMAML++"}
 NAMES |= {"fomaml": "FOMAML", "imaml": "iMAML", "anil": "ANIL"}
 
@@ -44,13 +46,18 @@ def style(method: str) -> tuple[str, str]:
     """A method's colour and marker; a variant (`shifting+pull`) has its method's marker and a colour of its own."""
     base, plus, variant = method.partition("+")
     colour, marker = STYLES[base]
-    return (VARIANT_COLOURS[sum(variant.encode()) % len(VARIANT_COLOURS)], marker) if plus else (colour, marker)
+    return (OTHER_COLOURS[sum(variant.encode()) % len(OTHER_COLOURS)], marker) if plus else (colour, marker)
 
 
 def label(method: str) -> str:
     """A method's name in a figure."""
     base, plus, variant = method.partition("+")
     return (NAMES.get(base, base) + (f", {variant}" if plus else "")).replace("_", " ")
+
+
+def legend_columns(entries: int) -> int:
+    """Columns of a legend below a figure: rows of up to six, none of them nearly empty."""
+    return math.ceil(entries / max(1, math.ceil(entries / 6))) or 1
 
 
 def plot_losses(
@@ -123,12 +130,13 @@ def plot_finetune(result: FinetuneResult, target: IO[bytes] | str) -> None:
 def plot_curves(results: Mapping[str, FinetuneResult], target: IO[bytes] | str) -> None:
     """Mean test accuracy against fine-tuning steps, a line a start with the band of its 95 % interval."""
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    shades = [ACCENT, *matplotlib.colormaps["viridis"](np.linspace(0, 0.85, max(len(results) - 1, 1)))]
-    for (name, result), shade in zip(results.items(), shades, strict=False):
+    shades = dict(zip((name for name in results if name != "none"), [ACCENT, *OTHER_COLOURS] * 9, strict=False))
+    for name, result in results.items():
+        shade = shades.get(name, QUIET)  # random weights
         steps = [point.step for point in result.runs[0].curve]
         curves = np.array([[100 * point.accuracy for point in run.curve] for run in result.runs])
         middle, half = np.array([mean_and_interval(values) for values in curves.T]).T
-        axes.plot(steps, middle, color=shade, linewidth=2.2, label=name)
+        axes.plot(steps, middle, color=shade, linewidth=2.2, label=name, marker="o" if len(steps) == 1 else None)
         axes.fill_between(steps, middle - np.nan_to_num(half), middle + np.nan_to_num(half), color=shade, alpha=0.15)
     first = next(iter(results.values()))
     axes.set_title(f"{first.dataset}, {len(first.runs)} seeds", color=INK)

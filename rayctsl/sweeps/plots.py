@@ -14,7 +14,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from rayctsl.plots import INK, QUIET
+from rayctsl.plots import INK, QUIET, label, style
 from rayctsl.statistics import mean_and_interval
 from rayctsl.storage import Storage
 from rayctsl.sweeps.records import METRIC
@@ -40,13 +40,12 @@ def plot_betas(rows: Rows) -> Any:
     """
     rows = [row for row in rows if row["method.beta"]]
     methods, panels = _distinct(rows, "method.name"), _distinct(rows, "inner_steps")
-    colours = _colours(methods)
     size = (max(6.0, 3.4 * len(panels) + 1.8), 4.2)
     figure, grid = plt.subplots(1, len(panels), figsize=size, sharey=True, squeeze=False, layout="constrained")
     for axes, steps in zip(grid[0], panels, strict=True):
         for method in methods:
             here = [row for row in rows if row["inner_steps"] == steps and row["method.name"] == method]
-            _draw_betas(axes, here, colours[method], method)
+            _draw_betas(axes, here, method)
         _scale_betas(axes, _distinct(rows, "method.beta"))
         axes.set_title(f"K = {steps}", color=INK)
         axes.set_xlabel("beta")
@@ -67,7 +66,8 @@ def _scale_betas(axes: Any, betas: list[float]) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _draw_betas(axes: Any, rows: Rows, colour: Any, label: str) -> None:
+def _draw_betas(axes: Any, rows: Rows, method: str) -> None:
+    colour, marker = style(method)
     means, halves = [], []
     for beta in _distinct(rows, "method.beta"):
         scores = [row[METRIC] for row in rows if row["method.beta"] == beta and row["status"] == "finished"]
@@ -75,11 +75,11 @@ def _draw_betas(axes: Any, rows: Rows, colour: Any, label: str) -> None:
             mean, half = mean_and_interval(scores)
             means.append((beta, mean))
             halves.append(half)
-    line = {"color": colour, "marker": "o", "markersize": 5, "capsize": 3, "label": label}
+    line = {"color": colour, "marker": marker, "markersize": 5, "capsize": 3, "label": label(method)}
     axes.errorbar(*zip(*means, strict=True) if means else ([], []), yerr=halves, **line)
     stopped = [(row["method.beta"], row[METRIC]) for row in rows if row["status"] == "stopped" and row[METRIC]]
     if stopped:
-        axes.plot(*zip(*stopped, strict=True), color=colour, marker="o", markerfacecolor="none", linestyle="none")
+        axes.plot(*zip(*stopped, strict=True), color=colour, marker=marker, markerfacecolor="none", linestyle="none")
     failed = [row["method.beta"] for row in rows if row["status"] == "failed"]
     at_the_bottom = axes.get_xaxis_transform()  # x in data, y in parts of the axis
     axes.plot(failed, [0.02] * len(failed), color=colour, marker="x", linestyle="none", transform=at_the_bottom)
@@ -131,11 +131,6 @@ class _Scale:
 def _distinct(rows: Rows, key: str) -> list[Any]:
     values = {row[key] for row in rows}
     return sorted(values, key=lambda value: (isinstance(value, str), value))
-
-
-def _colours(names: list[str]) -> dict[str, Any]:
-    palette = matplotlib.colormaps["tab10" if len(names) <= 10 else "tab20"]
-    return {name: palette(place) for place, name in enumerate(names)}
 
 
 def _write(run: Storage, name: str, figure: Any) -> None:

@@ -6,17 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rayctsl.plots import ACCENT, INK, QUIET, plt
+from rayctsl.plots import INK, OTHER_COLOURS, QUIET, plt
 
 if TYPE_CHECKING:
     from rayctsl.experiments.error.report import Sweep
 
-COLOURS = {
-    "relu": ACCENT,
-    "softplus": "#1d6fa3",
-    "relu, one direction": "#e9a03b",
-    "softplus, one direction": "#6c5b7b",
-}
+SERIES = ("relu", "softplus", "relu, one direction", "softplus, one direction")
+COLOURS = dict(zip(SERIES, OTHER_COLOURS, strict=False))
 LABELS = {"relu": "ReLU", "softplus": "Softplus"}
 SYMBOLS = {"alpha": "inner learning rate alpha", "beta": "meta learning rate beta", "k": "trajectory length k"}
 
@@ -26,7 +22,7 @@ def draw_errors(summary: dict[str, Any], sweep: Sweep) -> Any:
     figure, grid = plt.subplots(1, 3, figsize=(11.5, 4.3), layout="constrained", sharey=True)
     middle = {"alpha": f"alpha = {sweep.alpha:g}", "beta": f"beta = {sweep.beta:g}", "k": f"k = {sweep.length}"}
     for axes, axis in zip(grid, ("alpha", "beta", "k"), strict=True):
-        for label in COLOURS:
+        for label in SERIES:
             points = [p for p in summary["log10_error"] if p["series"] == label and p["axis"] == axis]
             if len(points) > 1 or (points and "," not in label):  # the control varies k alone
                 _series(axes, points, axis, label, summary["exponents"].get(f"{label}: {axis}"))

@@ -13,7 +13,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 from rayctsl.experiments.image.statistics import Interval, Point
-from rayctsl.plots import INK, label, style
+from rayctsl.plots import INK, label, legend_columns, style
 
 
 def plot_losses(curves: Mapping[str, Sequence[np.ndarray]]) -> Any:
@@ -55,7 +55,9 @@ def plot_curves(curves: Mapping[str, Mapping[str, Sequence[Point]]]) -> Any:
     for axes in grid.flat[len(curves) :]:
         axes.set_visible(False)
     handles, names = grid.flat[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 5), frameon=False, fontsize=9)
+    figure.legend(
+        handles, names, loc="outside lower center", ncols=legend_columns(len(names)), frameon=False, fontsize=9
+    )
     return figure
 
 

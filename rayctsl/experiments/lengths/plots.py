@@ -9,7 +9,7 @@ import numpy as np
 
 from rayctsl.experiments.image.statistics import Interval
 from rayctsl.experiments.lengths.tables import ALL_IMAGES, Cost, Which
-from rayctsl.plots import label, plt, style
+from rayctsl.plots import label, legend_columns, plt, style
 
 ACCOUNTS = {  # attribute of Cost -> the axis
     "inner_steps": "inner steps over all tasks (the paper's account)",
@@ -68,4 +68,6 @@ def _finish(figure: Any, panels: Sequence[Any], named: Any) -> None:
         axes.set_axisbelow(True)
     panels[0].set_ylabel("mean target accuracy, %")
     handles, names = named.get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 5) or 1, frameon=False, fontsize=9)
+    figure.legend(
+        handles, names, loc="outside lower center", ncols=legend_columns(len(names)), frameon=False, fontsize=9
+    )

@@ -10,18 +10,14 @@ from matplotlib.colors import LogNorm
 from matplotlib.patheffects import Normal, Stroke
 
 from rayctsl.experiments.synthetic.surfaces import Environment, Surfaces
-from rayctsl.plots import ACCENT, INK, QUIET, plt, style
+from rayctsl.plots import ACCENT, INK, OTHER_COLOURS, QUIET, label, plt, style
 
 COLOURS = {
     **{method: style(method)[0] for method in ("reptile", "shifting", "accurate")},
-    "sgd": "#17bebb",
-    "momentum": "#ffc914",
-    "adam": "#e4572e",
+    **dict(zip(("sgd", "momentum", "adam"), OTHER_COLOURS[1:4], strict=True)),
 }
 LABELS = {
-    "reptile": "Reptile",
-    "shifting": "shifting",
-    "accurate": "accurate",
+    **{method: label(method) for method in ("reptile", "shifting", "accurate")},
     "sgd": "SGD",
     "momentum": "momentum",
     "adam": "Adam",
@@ -101,9 +97,9 @@ def draw_landscapes(runs: Mapping[int, tuple[np.ndarray, np.ndarray]]) -> Any:
     figure, grid = plt.subplots(1, len(runs), figsize=(4.6 * len(runs), 4.6), layout="constrained", sharey=True)
     for axes, (k, (paths, optima)) in zip(grid, runs.items(), strict=True):
         for path in np.swapaxes(paths, 0, 1):
-            axes.plot(*path.T, color="#38618c", linewidth=0.5, alpha=0.6)
+            axes.plot(*path.T, color=COLOURS["reptile"], linewidth=0.5, alpha=0.6)
         axes.plot(*paths[0].T, ".", color=QUIET, markersize=2)
-        axes.plot(*optima.T, "o", color="#d7263d", markersize=5, label=f"{len(optima)} local optima", zorder=3)
+        axes.plot(*optima.T, "o", color=INK, markersize=5, label=f"{len(optima)} local optima", zorder=3)
         plane(axes, f"Reptile, k = {k}", ylabel=axes is grid[0])
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.12), frameon=False, borderpad=0)
     return figure
@@ -164,7 +160,7 @@ def draw_shifting(
             shown = np.concatenate([phi, before[:, t], after[:, t]])
             _contours(axes, environment.only([environment.names[t]]), shown)
             begin = np.concatenate([phi[:1], after[:-1, t]])
-            _segments(axes, begin, before[:, t], "#38618c", "inner step")
+            _segments(axes, begin, before[:, t], QUIET, "inner step")
             _segments(axes, before[:, t], after[:, t], ACCENT, "shift")
             axes.plot(*phi.T, color="black", linewidth=1.5, label="phi")
             axes.plot(*start, "o", color="white", markeredgecolor="black", markersize=5)

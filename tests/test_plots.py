@@ -1,0 +1,72 @@
+"""One palette: a method has one colour and one name in every figure, and figures say what they show."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib import colors
+from matplotlib.lines import Line2D
+
+from rayctsl import plots
+from rayctsl.methods import METHODS
+from rayctsl.plots import NAMES, OTHER_COLOURS, STYLES, label, legend_columns, plt, style
+from rayctsl.sweeps.plots import plot_betas
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_method_has_a_look_of_its_own() -> None:
+    assert set(STYLES) == set(METHODS)
+    looks = [style(method) for method in METHODS]
+    assert len(set(looks)) == len(looks)
+    assert len({colour for colour, _ in looks}) == len(looks)
+    assert not {colour for colour, _ in looks} & set(OTHER_COLOURS)
+    assert {label(method) for method in METHODS} >= set(NAMES.values())
+
+
+def test_colours_are_chosen_in_one_place() -> None:
+    """The drawings of embedded datasets aside, which are no figures."""
+    for path in (ROOT / "rayctsl").rglob("*.py"):
+        if path.name != "plots.py" or path.parent.name != "rayctsl":
+            assert not re.findall(r'"#[0-9a-f]{6}"|tab10|tab20|"C\d"', path.read_text()), path
+
+
+def test_a_sweeps_figure_has_the_methods_colours_and_names() -> None:
+    row = {"status": "finished", "inner_steps": 10, "trial": "a", "validation_accuracy": 20.0}
+    methods = ("fomaml", "reptile", "shifting")
+    rows = [{**row, "method.name": name, "method.beta": beta} for name in methods for beta in (0.1, 1.0)]
+    figure = plot_betas(rows)
+    lines = {line.get_label(): line for line in figure.axes[0].containers}
+    assert set(lines) == {"FOMAML", "Reptile", "shifting"}
+    for method in methods:
+        drawn = lines[label(method)].lines[0].get_color()
+        assert np.allclose(colors.to_rgb(drawn), colors.to_rgb(style(method)[0]))
+    plt.close(figure)
+
+
+def test_no_row_of_a_legend_is_nearly_empty() -> None:
+    assert [legend_columns(count) for count in (0, 1, 6, 7, 8, 12, 13)] == [1, 1, 6, 4, 4, 6, 5]
+
+
+def test_curves_of_one_point_are_seen_and_random_weights_are_grey(tmp_path: Path) -> None:
+    from rayctsl.config import FinetuneConfig
+    from rayctsl.learning.finetune import CurvePoint, FinetuneResult, FinetuneRun
+
+    runs = [FinetuneRun(seed, 0.5, [CurvePoint(10, 1.0, 0.5)]) for seed in range(2)]
+    names = ("zoo/glyphs", "none", "mine")
+    results = {
+        name: FinetuneResult("digits", name, 10, 9, [50.0, 50.0], 50.0, 0.0, runs, FinetuneConfig()) for name in names
+    }
+    drawn: dict[str, Line2D] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            plots, "_finish", lambda figure, axes, target: drawn.update({x.get_label(): x for x in axes.lines})
+        )
+        plots.plot_curves(results, str(tmp_path / "curves.png"))
+    assert [line.get_marker() for line in drawn.values()] == ["o"] * 3
+    assert drawn["none"].get_color() == style("scratch")[0]
+    assert len({line.get_color() for line in drawn.values()}) == 3
+    plt.close("all")
