@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from rayctsl.signals import term_as_interrupt
 from rayctsl.words import one_line
 
 CONSOLE: list[str] = []  # the command that the console script `rayctsl` was asked for
@@ -102,8 +103,11 @@ def run_command(
         stopped: what to say after Ctrl-C or SIGTERM.
     """
     arguments = parser.parse_args(argv)
+    if os.environ.get("RAYCTSL_QUICK"):
+        print("RAYCTSL_QUICK is set: every run is cut to a few steps", file=sys.stderr)
     try:
-        return action(arguments) or 0
+        with term_as_interrupt():
+            return action(arguments) or 0
     except KeyboardInterrupt as interrupt:
         if stopped:
             print(stopped, file=sys.stderr)

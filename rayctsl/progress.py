@@ -9,8 +9,8 @@ from typing import Self, TextIO
 from tqdm import tqdm
 
 LINE_SECONDS = (5.0, 60.0)  # between two plain lines: a twentieth of the time passed, within these
-BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{rate_fmt}, {remaining} left{postfix}]"
-NO_TOTAL = "{desc}: {n_fmt} [{rate_fmt}{postfix}]"
+BAR = "{desc}: |{bar}| {n_fmt}/{total_fmt} [{rate_noinv_fmt}, {remaining} left{postfix}]"
+NO_TOTAL = "{desc}: {n_fmt} [{rate_noinv_fmt}{postfix}]"
 
 
 class Progress:
@@ -32,7 +32,7 @@ class Progress:
                 total=total,
                 initial=start,
                 desc=label,
-                unit=unit,
+                unit=unit if unit == "B" else f" {unit}s",
                 unit_scale=unit == "B",
                 unit_divisor=1024,
                 file=self.stream,
@@ -66,6 +66,7 @@ class Progress:
         if self._bar is not None:
             self._bar.total, self._bar.n, self._bar.initial = self.total, done, done
             self._bar.bar_format = BAR if self.total else NO_TOTAL
+            self._bar.unpause()  # what came before has nothing to do with the rate
             self._bar.refresh()
 
     def say(self, text: str) -> None:
@@ -95,6 +96,11 @@ class Progress:
         share = f"{self.total / scale:,.{digits}f} {units} ({100 * self.done / self.total:.0f} %)"
         left = f", {duration((self.total - self.done) / rate)} left" if rate > 0 else ""
         return f"{self.label}: {done} of {share}, {speed}{left}"
+
+
+def say(text: str) -> None:
+    """What a command is about to do, where that takes seconds: nobody should wonder whether it hangs."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def _number(value: float) -> str:

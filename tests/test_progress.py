@@ -6,6 +6,7 @@ import io
 import re
 
 import pytest
+from tqdm import tqdm
 
 from rayctsl import progress
 from rayctsl.progress import Progress, duration
@@ -66,14 +67,31 @@ class Terminal(io.StringIO):
 
 def test_the_bar_fits_eighty_columns(monkeypatch):
     monkeypatch.setattr("tqdm.std._screen_shape_wrapper", lambda: lambda stream: (80, 24))
+    monkeypatch.setattr("tqdm.std.tqdm.format_dict", property(slow))
     screen = Terminal()
-    with Progress(40_000, "fomaml_shifting", stream=screen) as shown:
+    with Progress(200_000, "fomaml_shifting", stream=screen) as shown:
         for _ in range(3):
-            shown.advance(1000, "loss 12.345", "learners busy 97 %, 0.15 MB a step")
+            shown.advance(40_000, "loss 12.345", "learners busy 97 %, 0.15 MB a step")
     drawn = [line.strip() for line in re.split("[\r\n]", screen.getvalue()) if line.strip()]
     assert max(map(len, drawn)) <= 80
-    assert "loss 12.345" in drawn[-1]
-    assert "left" in drawn[-1]
+    assert drawn[-1].endswith("| 120000/200000 [ 1.23 steps/s, 18:04:00 left, loss 12.345]")
+
+
+def slow(bar: tqdm) -> dict[str, object]:
+    """What a bar shows after a day: the longest line there is."""
+    formats = {name: getattr(bar, name) for name in ("n", "total", "unit", "postfix", "bar_format", "initial")}
+    return {**formats, "elapsed": 97_560, "rate": 1.23, "ncols": 80, "prefix": bar.desc}
+
+
+def test_the_rate_does_not_count_what_came_before_a_jump(monkeypatch):
+    screen, now = Terminal(), [1000.0]
+    monkeypatch.setattr("tqdm.std.time", lambda: now[0])
+    shown = Progress(100, "shifting", stream=screen)
+    now[0] += 500  # starting
+    shown.jump(0)
+    now[0] += 10
+    shown.advance(50)
+    assert "50/100 [ 5.00 steps/s" in screen.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from rayctsl.learning.problem import Problem
 from rayctsl.learning.run import train_with
 from rayctsl.learning.run_folder import RunFolder
 from rayctsl.learning.snapshot import RunState, TaskFiles, TaskState
+from rayctsl.progress import say
 from rayctsl.registry import Initialization
 from rayctsl.storage import Storage
 
@@ -75,6 +76,7 @@ class RayEngine:
         gpus = self.topology.transport == "collective" and gpus_of(self.topology) >= 1
         self.backend = backend or ("nccl" if gpus else None)
         self.run_id = uuid.uuid4().hex[:8]
+        self.say: Callable[[str], None] = say
         self.team = Team(self.topology, len(problem.task_names), placement, first_bundle)
         self.packing: Packing | None = None
         self.balance = Balance(problem.task_names)
@@ -98,6 +100,7 @@ class RayEngine:
     def start(self, state: RunState | None) -> None:
         """Assemble the team and set every process to `state`."""
         try:
+            self.say("starting the learners" if self._generation == 0 else "gathering the learners again")
             self.team.assemble()
             if state is not None and self._generation == 0:
                 self._remember(state)
@@ -146,6 +149,7 @@ class RayEngine:
 
     def _measure(self) -> None:
         """Every task's cost with all learners busy, as they will be."""
+        self.say("measuring what a step of each task costs")
         names, count = self.problem.task_names, len(self.learners)
         stored = ray.put(self.problem)
         calls = [actor.measure.remote(stored, names[n::count]) for n, actor in enumerate(self.learners)]
@@ -311,13 +315,11 @@ class RayEngine:
         return self._collect({self.learners[0].compute.remote(function): self.learners[0]})[0]
 
     def describe(self) -> str:
-        """One line on how the work is spread, for the log and the end of the run."""
+        """How the work is spread: expected at the start, as it was at the end of the run."""
         assert self.packing is not None
-        hosted = " | ".join(",".join(names) for names in self.packing.learners)
-        text = f"{len(self.learners)} learners: {hosted}; expected utilisation {self.packing.expected_utilisation:.0%}"
         if self.balance.busy.any():  # the end of the run
-            return text + f", balance achieved {self.balance.achieved:.0%}"
-        return "; ".join([text, *self._notices])
+            return f"the work was spread evenly to {100 * self.balance.achieved:.0f} %"
+        return "\n".join([self.packing.describe(), *self._notices])
 
     def close(self) -> None:
         self._captures.shutdown(wait=False, cancel_futures=True)

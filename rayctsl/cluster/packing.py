@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from rayctsl.contract import Contract, JsonObject
 
+SHOWN = 8  # learners, and tasks of each, that a description names
+
 
 class Packing(Contract):
     """Tasks of every learner. It decides how long a step takes, and nothing else.
@@ -21,6 +23,15 @@ class Packing(Contract):
     @classmethod
     def upgrade(cls, raw: JsonObject) -> JsonObject:
         return {"learners": raw["learners"], "expected_utilisation": raw["expected"]}
+
+    def describe(self) -> str:
+        """For people, a line a learner. Example: "2 learners, the work spread evenly to 93 %:\\n  cub\\n  svhn" """
+        learners = "1 learner" if len(self.learners) == 1 else f"{len(self.learners)} learners"
+        shown = [f"  {_few(names)}" for names in self.learners[:SHOWN]]
+        left = [f"  and {len(self.learners) - SHOWN} more"] if len(self.learners) > SHOWN else []
+        return "\n".join(
+            [f"{learners}, the work spread evenly to {100 * self.expected_utilisation:.0f} %:", *shown, *left]
+        )
 
 
 def pack(costs: Mapping[str, float], num_learners: int, slowness: Sequence[float] | None = None) -> Packing:
@@ -55,3 +66,8 @@ def utilisation(loads: Sequence[float]) -> float:
     """The share of the time that learners with these loads work, when all wait for the slowest."""
     longest = max(loads)
     return sum(loads) / (len(loads) * longest) if longest > 0 else 1.0
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

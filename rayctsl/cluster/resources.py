@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import socket
-import subprocess
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray._private import services
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from rayctsl.config import TopologyConfig
+from rayctsl.progress import say
+from rayctsl.signals import stop_if_asked, term_as_interrupt
 
 PLACEMENT_SECONDS = 20.0  # Ray takes a moment to place even what fits
 
@@ -41,10 +42,12 @@ def connected(address: str | None) -> Iterator[None]:
     options: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": True}
     try:
         if address in (None, "local"):
-            with _own_process_group():
+            say("starting Ray on this machine")
+            with _own_process_groups():
                 ray.init(address="local", include_dashboard=False, **options)
         else:
             assert address is not None
+            say(f"joining the Ray cluster at {address}" if address != "auto" else "joining the running Ray cluster")
             _find_token()
             _check_listening(address)
             ray.init(address=address, **options)
@@ -57,31 +60,26 @@ def connected(address: str | None) -> Iterator[None]:
         hint = "start one with 'ray start --head', or leave out --address"
         raise ValueError(f"no Ray cluster answers at {address!r} ({_first_line(error)}); {hint}") from None
     try:
-        with _term_as_interrupt():
+        stop_if_asked()
+        with term_as_interrupt():  # in place of Ray's handler, which ends the process where it is, with a stack
             yield
     finally:
         ray.shutdown()
 
 
 @contextmanager
-def _own_process_group() -> Iterator[None]:
-    """Inside, children are born into a process group of their own.
+def _own_process_groups() -> Iterator[None]:
+    """Inside, Ray's processes are born into process groups of their own.
 
     A signal to the command's group, as batch systems and `timeout` send it, is then for the command alone, which stops
     its cluster cleanly. Ray ties the cluster's life to this process by other means.
     """
-    if threading.current_thread() is not threading.main_thread() or os.getsid(0) == os.getpid():
-        yield  # a session's leader cannot change its group
-        return
-    before = os.getpgrp()
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, process_group=0) as holder:
-        os.setpgid(0, holder.pid)
-        try:
-            yield
-        finally:
-            os.setpgid(0, 0 if before == os.getpid() else before)
-            assert holder.stdin is not None
-            holder.stdin.close()  # which ends it
+    usual = services.ConsolePopen
+    services.ConsolePopen = partial(usual, process_group=0)
+    try:
+        yield
+    finally:
+        services.ConsolePopen = usual
 
 
 def _find_token() -> None:
@@ -89,35 +87,6 @@ def _find_token() -> None:
     known = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
     if known or (Path.home() / ".ray" / "auth_token").is_file():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, which stops a command as Ctrl-C does."""
-
-    exit_code = 128 + signal.SIGTERM
-
-
-@contextmanager
-def _term_as_interrupt() -> Iterator[None]:
-    """In place of Ray's handler, which ends the process where it is, with a stack."""
-    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
-        yield
-        return
-    received: list[int] = []
-
-    def interrupt(signum: int, frame: Any) -> None:
-        received.append(signum)
-        signal.raise_signal(signal.SIGINT)
-
-    previous = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    except KeyboardInterrupt:
-        if received:
-            raise Terminated from None
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _check_listening(address: str) -> None:

@@ -50,6 +50,7 @@ def compare(arguments: argparse.Namespace) -> None:
     check_files(arguments.out, arguments.plot)
 
     from rayctsl.commands.finetune import shown_on
+    from rayctsl.data.library import make_missing
     from rayctsl.data.pictures import find_dataset
     from rayctsl.jobs import comparison
     from rayctsl.jobs.standings import format_standings, rank
@@ -58,7 +59,9 @@ def compare(arguments: argparse.Namespace) -> None:
     from rayctsl.progress import Progress
 
     starts = {name: find_start(name, config.model, arguments.storage) for name in names}
-    dataset, recipe = find_dataset(arguments.dataset, arguments.data_root or config.data.root), config.finetune
+    root, recipe = arguments.data_root or config.data.root, config.finetune
+    make_missing([arguments.dataset], root)
+    dataset = find_dataset(arguments.dataset, root)
     check_train_size(dataset, recipe)
     with Progress(len(starts) * recipe.steps * recipe.seeds, f"compare on {dataset.name}") as progress:
         processes = {"workers": arguments.jobs, "threads": arguments.threads}

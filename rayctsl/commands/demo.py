@@ -38,7 +38,7 @@ def demo(arguments: argparse.Namespace) -> None:
 
     run_dir = arguments.run_dir or f"runs/demo-{time.strftime('%Y%m%d-%H%M%S')}"
     folder = RunFolder.open(run_dir, config)
-    with connected(arguments.address):
+    with folder.deleted_unless_begun(), connected(arguments.address):
         prepare([*config.data.tasks, *TARGETS], config.data.root)
         print(f"meta-training {config.model.name} on {len(config.data.tasks)} datasets with {config.method.name}")
         initialization = run_on_ray(config, folder)
@@ -58,8 +58,9 @@ def demo(arguments: argparse.Namespace) -> None:
 def prepare(names: list[str], root: str | None) -> None:
     """Make the embedded datasets, side by side."""
     from rayctsl.cluster.cells import run_cells
-    from rayctsl.progress import Progress
+    from rayctsl.progress import Progress, say
 
+    say("making the embedded datasets, where they are not there yet")
     progress = Progress(len(names), "datasets", unit="dataset")
     for name, _ in run_cells(_open, {name: (name, root) for name in names}):
         progress.advance(1, name)

@@ -70,6 +70,7 @@ def finetune(arguments: argparse.Namespace) -> None:
 
     root = arguments.data_root or config.data.root
     check_dataset(arguments.dataset, root)
+    from rayctsl.data.library import make_missing
     from rayctsl.jobs.training import check_train_size
     from rayctsl.learning.start import find_start
     from rayctsl.learning.suggestion import check_choice
@@ -79,6 +80,7 @@ def finetune(arguments: argparse.Namespace) -> None:
     recipe = config.finetune
     if start.recipe is not None and arguments.config is None:
         recipe = FinetuneConfig.model_validate({**start.recipe.model_dump(), **flags})
+    make_missing([arguments.dataset], root)
     dataset = find_dataset(arguments.dataset, root)
     check_train_size(dataset, recipe)
     report(train(start, dataset, recipe, arguments), arguments)
@@ -94,7 +96,8 @@ def train(start: Start, dataset: Dataset, recipe: FinetuneConfig, arguments: arg
 
     torch.set_num_threads(arguments.threads or torch.get_num_threads())
     with Progress(None, f"finetune {dataset.name}") as progress:
-        progress.say(f"fine-tuning on {describe_device(choose_device())}")
+        if (device := choose_device()) != "cpu":  # of processors it is said how many seeds share them
+            progress.say(f"fine-tuning on {describe_device(device)}")
         recipe = suggested_recipe(
             start,
             dataset,

@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    return run_command(parser(), argv, train)
+    return run_command(parser(), argv, train, stopped="stopped before the first step; nothing was kept")
 
 
 def train(arguments: argparse.Namespace) -> None:
@@ -61,9 +61,9 @@ def train(arguments: argparse.Namespace) -> None:
             print(describe(config))
             return
     folder = open_folder(arguments, config)
-    from rayctsl.cluster.engine import run_on_ray
-
     with folder.deleted_unless_begun():
+        from rayctsl.cluster.engine import run_on_ray
+
         initialization = run_on_ray(folder.config, folder, address=arguments.address)
     print(f"initialization: {initialization.storage}")
 
@@ -87,7 +87,7 @@ def check_tasks(config: Config) -> None:
     What is misspelt is found first, for torch takes seconds to import, and embedded datasets some to be made.
     """
     from rayctsl.config import check_model_name
-    from rayctsl.data.library import check_name, open_dataset
+    from rayctsl.data.library import check_name, make_missing, open_dataset
 
     if config.model.own is None:
         check_model_name(config.model.name)
@@ -96,5 +96,6 @@ def check_tasks(config: Config) -> None:
     from rayctsl.models import build_model
 
     build_model(config.model.model_copy(update={"weights": None}), 2, config.seed)
+    make_missing(config.data.tasks, config.data.root)
     for name in config.data.tasks:
         open_dataset(name, config.data.root)

@@ -42,7 +42,6 @@ def tune(arguments: argparse.Namespace) -> None:
     import yaml
 
     from rayctsl.commands.train import check_tasks
-    from rayctsl.learning.run_folder import Resume, claim_folder
     from rayctsl.sweeps.config import FILE, build_sweep, draw_trials, load_sweep, trial_config
 
     if bool(arguments.config) == bool(arguments.resume):
@@ -51,10 +50,13 @@ def tune(arguments: argparse.Namespace) -> None:
         raise ValueError("--resume continues a sweep in its own folder: leave out --run-dir")
     if arguments.resume_if_exists and not arguments.run_dir:
         raise ValueError("--resume-if-exists needs --run-dir")
+    asked = load_sweep(arguments.config) if arguments.config else None  # before torch, which takes seconds to import
+    from rayctsl.learning.run_folder import Resume, claim_folder
+
     base = arguments.resume or arguments.run_dir or f"runs/sweep-{datetime.now():%Y%m%d-%H%M%S}"
     resume: Resume = "must" if arguments.resume else "if_exists" if arguments.resume_if_exists else "never"
     run, begun = claim_folder(base, FILE, resume, kind="the folder of a sweep")
-    sweep = build_sweep(yaml.safe_load(run.read(FILE))) if begun else load_sweep(arguments.config)
+    sweep = build_sweep(yaml.safe_load(run.read(FILE))) if begun or asked is None else asked
     checked = set()
     for overrides in draw_trials(sweep):
         config = trial_config(sweep, overrides)

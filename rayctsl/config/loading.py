@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from rayctsl.config.run import Config
 from rayctsl.config.sections import DataConfig, InnerConfig, ModelConfig, ResetConfig, ScheduleConfig, TopologyConfig
 from rayctsl.words import explain, one_line
 
+QUICK = "RAYCTSL_QUICK"  # set, it cuts every run short
 Raw = dict[str, Any]  # keys and values as YAML has them, not validated yet
 
 SECTIONS: dict[str, type[BaseModel]] = {  # where a bare key is looked for; `finetune` repeats names and is left out
@@ -33,7 +35,16 @@ def load_config(path: str | Path | None = None, overrides: Mapping[str, Any] | N
     Example: load_config("configs/demo.yaml", {"method.name": "reptile", "inner.alpha": 0.05, "beta": 2})
     """
     raw = read_yaml(path) if path is not None else {}
-    return build_config(apply_overrides(raw, overrides or {}))
+    config = build_config(apply_overrides(raw, overrides or {}))
+    return _shortened(config) if os.environ.get(QUICK) else config
+
+
+def _shortened(config: Config) -> Config:
+    """The same run with a handful of steps: enough to see that a command works."""
+    finetune = config.finetune
+    few = {"steps": min(finetune.steps, 4), "seeds": min(finetune.seeds, 2)}
+    steps = {"inner_steps": min(config.inner_steps, 4), "trajectories": min(config.trajectories, 2)}
+    return config.model_copy(update={**steps, "finetune": finetune.model_copy(update=few)})
 
 
 def read_yaml(path: str | Path) -> Raw:

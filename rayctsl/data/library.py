@@ -8,12 +8,14 @@ of several datasets of a name, such as different owners'; the name alone is what
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rayctsl.data.catalog import CATALOG, Reference, closest_name, keeps_class_mirrored, parse_reference
 from rayctsl.data.roots import LocalRoot, RemoteRoot, cache_folder, open_root
 from rayctsl.data.store import Split, open_split
+from rayctsl.progress import Progress, say
 
 MARK = "--"
 
@@ -70,6 +72,19 @@ def check_name(name: str, root: str | None = None) -> None:
         raise ValueError(_why_missing(reference, place))
 
 
+def make_missing(names: Sequence[str], root: str | None = None) -> None:
+    """Make the embedded datasets among these that are not there yet, and say so: it takes seconds each, once."""
+    place = open_root(data_root(root))
+    missing = [name for name in names if name in embedded_names() and _made(name, _local(place)) is None]
+    if not missing:
+        return
+    say(f"making {len(missing)} embedded dataset{'s' * (len(missing) > 1)}, once")
+    with Progress(len(missing), "datasets", unit="dataset") as progress:
+        for name in missing:
+            open_dataset(name, root)
+            progress.advance(1, name)
+
+
 def embedded_names() -> list[str]:
     from rayctsl.data.embedded import EMBEDDED
 
@@ -92,17 +107,25 @@ def _find(reference: Reference, place: LocalRoot | RemoteRoot) -> Path | None:
 
 def _embedded(name: str, place: LocalRoot | RemoteRoot) -> Path:
     from rayctsl.data.embedded import make_dataset
+
+    local = _local(place)
+    return _made(name, local) or local.publish(name, lambda folder: make_dataset(name, folder), keep=_is_current)
+
+
+def _local(place: LocalRoot | RemoteRoot) -> LocalRoot:
+    """Cheaper to make than to copy: every node makes its own when the root is remote."""
+    return place if isinstance(place, LocalRoot) else LocalRoot(cache_folder() / "embedded")
+
+
+def _made(name: str, local: LocalRoot) -> Path | None:
+    found = local.fetch(name)
+    return found if found is not None and _is_current(found) else None
+
+
+def _is_current(folder: Path) -> bool:
     from rayctsl.data.embedded.suite import SOURCE
 
-    def is_current(folder: Path) -> bool:
-        return open_split(folder / "train.arrow").info.source == SOURCE
-
-    # Cheaper to make than to copy: every node makes its own when the root is remote.
-    local = place if isinstance(place, LocalRoot) else LocalRoot(cache_folder() / "embedded")
-    found = local.fetch(name)
-    if found is not None and is_current(found):
-        return found
-    return local.publish(name, lambda folder: make_dataset(name, folder), keep=is_current)
+    return open_split(folder / "train.arrow").info.source == SOURCE
 
 
 def _why_missing(reference: Reference, place: LocalRoot | RemoteRoot) -> str:

@@ -24,6 +24,7 @@ from rayctsl.learning.meta_learner import MetaLearner
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.snapshot import RunState
 from rayctsl.methods import build_method
+from rayctsl.progress import say
 
 Result = TypeVar("Result")
 
@@ -47,6 +48,8 @@ class Engine(Protocol):
     `capture` is given the address of the snapshot's folder `into` which tasks' states may be written straight away.
     """
 
+    say: Callable[[str], None]  # tells the user what takes a while
+
     @property
     def computed_on(self) -> str: ...  # the kind of processor and the number of threads, which decide the bits
     def start(self, state: RunState | None) -> None: ...
@@ -63,6 +66,7 @@ class LocalEngine:
 
     def __init__(self, problem: Problem, device: str | None = None):
         self.problem, config = problem, problem.config
+        self.say: Callable[[str], None] = say
         self.method = build_method(config.method, config.seed)
         self.device = device or choose_device()
         tasks = [problem.build_task(name, self.device) for name in problem.task_names]

@@ -63,6 +63,11 @@ def newest_epoch(storage: Storage) -> Epoch | None:
     return read_contract(Epoch, storage.read(names[-1]), names[-1]) if names else None
 
 
+def is_claimed(storage: Storage) -> bool:
+    """Whether anybody has the lease or waits for it, alive or not."""
+    return any(name.startswith(CLAIM) for name in storage.names())
+
+
 class Lease:
     """Held from `take` to `release`, or as a context.
 

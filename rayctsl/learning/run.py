@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any, TextIO
 
 import numpy as np
@@ -24,23 +21,13 @@ from rayctsl.learning.old_snapshots import in_todays_layout
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.run_folder import RunFolder
 from rayctsl.learning.snapshot import RunState
+from rayctsl.learning.stopping import Interrupted, StopAtOnce, StopSignals
 from rayctsl.learning.task_learner import COUNTED
 from rayctsl.learning.trackers import open_trackers
 from rayctsl.progress import Progress
 from rayctsl.registry import Initialization, save_initialization
 
 CHUNK_SECONDS = 2.0  # how long one call of the engine should take: short enough to stop quickly
-
-
-class Interrupted(Exception):
-    """The run was asked to stop by a signal; it is saved and can be resumed."""
-
-    def __init__(self, signum: int, run_dir: str, own_model: str | None = None):
-        command = f"python -m rayctsl.train --resume {run_dir}"
-        if own_model:  # which a command cannot bring
-            command = f"rayctsl.train(resume={run_dir!r}, model={own_model.rpartition('.')[2]})"
-        super().__init__(f"stopped; continue with: {command}")
-        self.exit_code = 128 + signum
 
 
 def run_local(config: Config, folder: RunFolder, problem: Problem | None = None) -> Initialization:
@@ -81,7 +68,7 @@ def train_with(
         stop_on_signals: let SIGINT and SIGTERM end the run between two chunks, saved.
     """
     hooks = hooks or Hooks()
-    with Run(engine, problem, folder, log) as run, StopSignals(stop_on_signals) as stop:
+    with Run(engine, problem, folder, log) as run, StopSignals(run, stop_on_signals) as stop:
         while True:
             try:
                 for _ in run.chunks():
@@ -90,6 +77,8 @@ def train_with(
                         break
                 return run.finish(stop.received)
             except EngineFault as fault:
+                if stop.received:  # perhaps by the very signal: what the last snapshot has is kept
+                    raise StopAtOnce(stop.received) from fault
                 started = time.monotonic()
                 hooks.before_recovery(run)
                 run.recover(fault)
@@ -102,14 +91,20 @@ class Run:
     def __init__(self, engine: Engine, problem: Problem, folder: RunFolder, log: TextIO | None = None):
         self.engine, self.problem, self.folder, self.config = engine, problem, folder, problem.config
         self.total, self.step, self.begun = problem.config.total_steps, 0, False
+        self.starting = False  # or starting again after a fault: nothing is lost by stopping now
         self.faults, self.failures = 0, 0  # in all; and those without a new snapshot in between
         self.phi_sha256 = ""  # of the snapshot that the run went on from
         self._newest = 0  # snapshot at the last fault
         self._last_death: tuple[int, str] | None = None
         self.lease = folder.claim()
-        self.metrics = Metrics(folder.storage, open_trackers(folder.storage, self.config))
+        try:
+            self.metrics = Metrics(folder.storage, open_trackers(folder.storage, self.config))
+        except BaseException:
+            self.lease.release()
+            raise
         self.writer = folder.snapshot_writer(self.config.keep_snapshots, self.lease)
         self.progress = Progress(self.total, self.config.method.name, stream=log)
+        engine.say = self.progress.say
         self.counts = np.zeros(len(COUNTED), int)
         self.seconds_per_step: float | None = None
 
@@ -135,6 +130,11 @@ class Run:
             yield self.step
 
     def begin(self) -> None:
+        self.starting = True
+        self._begin()
+        self.starting = False
+
+    def _begin(self) -> None:
         """Set the engine to the newest snapshot, or to a fresh start, which is saved as well."""
         state = self.folder.restore(self.lease)
         state = in_todays_layout(state, self.problem) if state else None
@@ -207,14 +207,19 @@ class Run:
         if self.failures > self.config.topology.max_failures:
             raise fault
 
+    def interrupted(self, signum: int) -> Interrupted:
+        return Interrupted(signum, str(self.folder.storage), self.config.model.own)
+
     def finish(self, stopped_by: int) -> Initialization:
         """Save what there is; at the end of the run the initialization and the plots too."""
+        if stopped_by:
+            self.progress.say(f"stopping: saving a snapshot at inner step {self.step}")
         final = self.engine.capture(self.step).result()
         if stopped_by:
             self.writer.write(finished(final))
             self.writer.close()
             self.metrics.close()
-            raise Interrupted(stopped_by, str(self.folder.storage), self.config.model.own)
+            raise self.interrupted(stopped_by)
         phi = self.engine.name_phi(kept_phi(final.meta))
         self.writer.close()
         self.lease.check()
@@ -290,26 +295,3 @@ def _summary(metrics: Metrics) -> dict[str, Any]:
         for i in range(0, len(rows), stride)
     ]
     return {"loss_curve": curve, "final_loss": curve[-1][1]}
-
-
-class StopSignals:
-    """Turns SIGINT and SIGTERM into a flag while a run is going, so that it ends between two chunks."""
-
-    def __init__(self, wanted: bool = True) -> None:
-        self.wanted, self.received = wanted, 0
-        self._previous: dict[int, Any] = {}
-
-    def __enter__(self) -> StopSignals:
-        if self.wanted and threading.current_thread() is threading.main_thread():
-            for signum in (signal.SIGINT, signal.SIGTERM):
-                self._previous[signum] = signal.signal(signum, self._note)
-        return self
-
-    def _note(self, signum: int, frame: FrameType | None) -> None:
-        if self.received:  # asked twice: do not wait
-            raise KeyboardInterrupt
-        self.received = signum
-
-    def __exit__(self, *unused: object) -> None:
-        for signum, handler in self._previous.items():
-            signal.signal(signum, handler)

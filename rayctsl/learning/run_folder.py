@@ -16,9 +16,16 @@ import yaml
 
 from rayctsl.config import Config, apply_overrides, build_config, dump_config
 from rayctsl.learning.engine import EngineFault
-from rayctsl.learning.lease import Lease, LeaseLost, newest_epoch
+from rayctsl.learning.lease import Lease, LeaseLost, is_claimed, newest_epoch
 from rayctsl.learning.metrics import Metrics
-from rayctsl.learning.snapshot import RunState, accepted_folders, latest_snapshot, snapshot_folder, write_snapshot
+from rayctsl.learning.snapshot import (
+    RunState,
+    accepted_folders,
+    latest_snapshot,
+    snapshot_folder,
+    snapshot_folders,
+    write_snapshot,
+)
 from rayctsl.storage import Storage
 
 CONFIG = "config.yaml"
@@ -48,8 +55,8 @@ def claim_folder(base: str, marker: str, resume: Resume, kind: str = "a run fold
 class RunFolder:
     """Opened with `open`, for a new run or for one that was begun."""
 
-    def __init__(self, storage: Storage, config: Config):
-        self.storage, self.config = storage, config
+    def __init__(self, storage: Storage, config: Config, fresh: bool = False):
+        self.storage, self.config, self._fresh = storage, config, fresh
 
     @classmethod
     def open(
@@ -77,7 +84,7 @@ class RunFolder:
             storage.write(CONFIG, dump_config(config).encode())
         except OSError as error:
             raise ValueError(f"cannot write to the run folder {base}: {error.strerror or error}") from None
-        return cls(storage, config)
+        return cls(storage, config, fresh=True)
 
     @staticmethod
     def exists(base: str) -> bool:
@@ -113,9 +120,15 @@ class RunFolder:
         try:
             yield
         except BaseException:
-            if set(self.storage.names()) <= {CONFIG, "lease"}:
+            others = is_claimed(self.storage.inside("checkpoints/lease"))
+            if self._fresh and not self.has_snapshots and not others:
                 self.storage.delete_folder("")
             raise
+
+    @property
+    def has_snapshots(self) -> bool:
+        """Whether there is something to resume from."""
+        return bool(snapshot_folders(self.storage.inside("checkpoints")))
 
     def restart(self) -> None:
         """Forget what was computed; the config stays."""

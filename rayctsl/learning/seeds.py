@@ -26,6 +26,7 @@ from rayctsl.data.library import Dataset
 from rayctsl.device import choose_device
 from rayctsl.learning.finetune import CurvePoint, Finetuner, check_point
 from rayctsl.learning.start import Start
+from rayctsl.progress import say
 from rayctsl.storage import Storage
 
 SAVE_SECONDS = 10.0
@@ -68,9 +69,11 @@ def run_seeds(work: SeedWork, on_point: OnPoint | None = None, workers: int | No
     context = multiprocessing.get_context("spawn")
     points, stop = context.SimpleQueue(), context.Event()
     threads = work.threads or max(1, cores // workers)
+    each = "1 thread" if threads == 1 else f"{threads} threads"
+    say(f"training {len(seeds)} seeds, {workers} at a time with {each} each")
     with ProcessPoolExecutor(workers, context, _begin, (points, stop, threads)) as pool:
         try:
-            with _ctrl_c_held_back():
+            with _signals_held_back():
                 waiting = {pool.submit(_run_in_process, work, seed) for seed in seeds}
             while waiting:
                 finished, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
@@ -152,9 +155,9 @@ def _threads(count: int | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _ctrl_c_held_back() -> Iterator[None]:
-    """Processes started meanwhile never see Ctrl-C: their parent tells them to stop, and they save first."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _signals_held_back() -> Iterator[None]:
+    """Processes started meanwhile never see Ctrl-C or SIGTERM: their parent tells them to stop, and they save first."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:

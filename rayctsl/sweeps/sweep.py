@@ -6,7 +6,6 @@ search algorithm is told first what the finished trials reported.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from rayctsl.cluster.room import check_room, num_nodes
 from rayctsl.cluster.trials import Trials, build_asha, build_optuna, run_trials, trial_bundles
 from rayctsl.config import Config
 from rayctsl.learning.lease import Lease
+from rayctsl.progress import say
 from rayctsl.storage import Storage
 from rayctsl.sweeps.config import FILE, Sweep, draw_trials, dump_sweep, trial_config, trial_id
 from rayctsl.sweeps.records import METRIC, TIME, TrialRecord, read_record, read_records
@@ -146,7 +146,3 @@ def _expected(sweep: Sweep) -> int:
 
 def name_of(sweep: Sweep, overrides: Mapping[str, Any]) -> str:
     return trial_id(trial_config(sweep, overrides), overrides)
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

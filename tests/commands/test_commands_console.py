@@ -32,3 +32,38 @@ def test_without_a_command_the_commands_are_listed(capsys) -> None:
 def test_a_misspelt_command_is_corrected(capsys) -> None:
     assert main(["trian"]) == 2
     assert capsys.readouterr().err == "rayctsl: command 'trian' is unknown; did you mean 'train'?\n"
+
+
+TYPOS = [
+    "trian",
+    "train --methd x",
+    "train --set inner.alpa=3",
+    "train --method reptil",
+    "train --config nowhere.yaml",
+    "train --tasks latn",
+    "finetune --init none --dataset digts",
+    "finetune --init none --dataset digits --steps 0",
+    "compare --datset digits",
+    "tune --config nowhere.yaml",
+    "data prepare cubb",
+    "serve --port 99999",
+    "bench stp",
+    "config nothing",
+]
+
+
+def test_a_typo_is_found_before_anything_heavy_is_imported() -> None:
+    """torch and ray take seconds: nobody waits that long to be told of a missing letter."""
+    found = """
+import sys
+from rayctsl.commands.console import main
+for line in sys.argv[1:]:
+    try:
+        code = main(line.split())
+    except SystemExit as stopped:
+        code = stopped.code
+    heavy = {"torch", "ray", "torchvision", "matplotlib", "scipy", "fastapi", "uvicorn"} & set(sys.modules)
+    print(line, code, *sorted(heavy), sep="|")
+"""
+    done = subprocess.run([sys.executable, "-c", found, *TYPOS], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{line}|2" for line in TYPOS]

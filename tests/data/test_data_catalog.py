@@ -6,7 +6,17 @@ import json
 
 import pytest
 
-from rayctsl.data.catalog import ALIASES, CATALOG, NAME_PATTERN, Reference, closest_name, find_entry, parse_reference
+from rayctsl.data.catalog import (
+    ALIASES,
+    CATALOG,
+    NAME_PATTERN,
+    NOT_MIRRORED,
+    Reference,
+    closest_name,
+    find_entry,
+    keeps_class_mirrored,
+    parse_reference,
+)
 from rayctsl.data.entries import SOURCES_FOLDER
 from rayctsl.data.sources import READERS
 
@@ -141,3 +151,11 @@ def test_hopeless_names_are_not():
 def test_aliases_lead_somewhere():
     assert set(ALIASES.values()) <= set(CATALOG)
     assert not set(ALIASES) & set(CATALOG)
+
+
+def test_letters_digits_and_directions_are_not_mirrored():
+    assert not any(map(keeps_class_mirrored, ("svhn", "dsprites_orientation", "norb_azimuth")))
+    assert all(map(keeps_class_mirrored, ("cub", "cifar100", "a name of my own")))
+    assert keeps_class_mirrored("svhn", told=True)  # the dataset's own file knows better
+    assert not keeps_class_mirrored("cub", told=False)
+    assert set(CATALOG) >= NOT_MIRRORED

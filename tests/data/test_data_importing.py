@@ -10,7 +10,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from rayctsl.data.check import problems
-from rayctsl.data.importing import import_dataset
+from rayctsl.data.importing import MAX_SIDE, import_dataset
 from rayctsl.data.library import open_dataset
 
 
@@ -253,3 +253,23 @@ def test_pictures_come_back_as_they_were_packed(tmp_path, root, mode, size):
     assert dataset.train.info.class_names == tuple(names.tolist())
     assert dataset.train.info.shape == (size, size, 1 if mode == "L" else 3)
     assert problems(dataset) == []
+
+
+@pytest.mark.parametrize(("sizes", "side"), [((20, 20, 20, 60), 20), ((20, 60, 60, 60), 60), ((900,) * 4, MAX_SIDE)])
+def test_pictures_keep_the_size_that_half_of_them_reach_up_to_a_limit(sizes, side, tmp_path, root):
+    for number, size in enumerate(sizes):
+        for kind in ("cat", "dog"):
+            (tmp_path / "in" / kind).mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (size, size), (number, 0, 0)).save(tmp_path / "in" / kind / f"{number}.png")
+    import_dataset("mine", tmp_path / "in", root, workers=1)
+    assert open_dataset("mine", root).train.info.shape == (side, side, 3)
+
+
+@pytest.mark.parametrize("flip", [True, False])
+def test_the_import_knows_whether_mirror_images_keep_their_class(flip, tmp_path, root):
+    for kind in ("b", "d"):
+        (tmp_path / "in" / kind).mkdir(parents=True)
+        for number in range(4):
+            Image.new("RGB", (9, 9), (number, 0, 0)).save(tmp_path / "in" / kind / f"{number}.png")
+    import_dataset("letters", tmp_path / "in", root, workers=1, flip=flip)
+    assert open_dataset("letters", root).may_flip == flip

@@ -72,6 +72,23 @@ def test_the_readmes_python_runs(data_root: Path, tmp_path: Path, monkeypatch: p
     assert re.fullmatch(r"\d+\.\d % on digits\n", capsys.readouterr().out)
 
 
+def test_the_services_page_opens_a_downloaded_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    from PIL import Image
+
+    from rayctsl.config import ModelConfig
+    from rayctsl.data.store import SplitInfo
+    from rayctsl.jobs.model import save_finetuned
+    from rayctsl.models import build_model
+
+    monkeypatch.chdir(tmp_path)
+    model, info = ModelConfig(name="resnet8", width=4), SplitInfo("digits", "train", (28, 28, 3), tuple("abcd"))
+    Path("digits.safetensors").write_bytes(save_finetuned(build_model(model, 4, 0), model, info))
+    Image.new("L", (40, 30)).save("seven.png")
+    (block,) = [block for block in blocks(ROOT / "docs" / "SERVICE.md", "python") if "Finetuned.load" in block]
+    exec(compile(block, "SERVICE.md", "exec"), {})
+    assert re.fullmatch(r"([abcd]: \d+\.\d %\n){3}", capsys.readouterr().out)
+
+
 def test_the_configs_reference_is_current() -> None:
     """After a change of the config: rayctsl config --markdown > docs/CONFIG.md"""
     assert (ROOT / "docs" / "CONFIG.md").read_text() == as_markdown(config_keys())

@@ -24,7 +24,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-COPIED = ("rayctsl", "serve", "tests", "configs", "pyproject.toml", "k8s")
+COPIED = ("rayctsl", "serve", "tests", "configs", "pyproject.toml", "k8s", "Makefile")
 LIMIT_SECONDS = 300.0
 CAUGHT, SURVIVED = "caught", "SURVIVED"
 OUTCOMES = {0: SURVIVED, 1: CAUGHT}  # by pytest's exit code; any other is a mutant that cannot be judged

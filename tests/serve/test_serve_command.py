@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from pathlib import Path
 
@@ -49,6 +50,14 @@ def test_second_service_on_one_storage_is_refused(waiting_service: Instance, pyt
     )
     assert done.returncode == 2
     assert "another service is running" in done.stderr
+
+
+def test_a_port_in_use_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["--storage", str(tmp_path), "--port", str(port)]) == 2
+    said = capsys.readouterr().err
+    assert said == f"serve: cannot listen at 127.0.0.1 port {port}: in use; choose another with --port\n"
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:

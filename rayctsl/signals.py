@@ -1,0 +1,47 @@
+"""SIGTERM, as batch systems and `timeout` send it, stops a command as Ctrl-C does: cleanly, with exit code 143."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_received: list[int] = []  # SIGTERMs of the contexts that are open
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, where it stops like Ctrl-C."""
+
+    exit_code = 128 + signal.SIGTERM
+
+
+@contextmanager
+def term_as_interrupt() -> Iterator[None]:
+    """Inside, SIGTERM does what Ctrl-C does, by whatever handler that has; the interrupt leaves as `Terminated`."""
+    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
+        yield
+        return
+    before = len(_received)
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        _received.append(signum)
+        signal.raise_signal(signal.SIGINT)
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if _received:
+            raise Terminated from None
+        raise
+    finally:
+        del _received[before:]
+        signal.signal(signal.SIGTERM, previous)
+
+
+def stop_if_asked() -> None:
+    """Stop when SIGTERM has come and gone unheard: some libraries swallow an interrupt while they are imported."""
+    if _received:
+        raise Terminated
