@@ -81,7 +81,9 @@ def test_the_services_page_opens_a_downloaded_model(tmp_path: Path, monkeypatch:
     from rayctsl.models import build_model
 
     monkeypatch.chdir(tmp_path)
-    model, info = ModelConfig(name="resnet8", width=4), SplitInfo("digits", "train", (28, 28, 3), tuple("abcd"))
+    statistics = {"mean": (0.5,) * 3, "std": (0.2,) * 3}
+    info = SplitInfo("digits", "train", (28, 28, 3), tuple("abcd"), **statistics)
+    model = ModelConfig(name="resnet8", width=4)
     Path("digits.safetensors").write_bytes(save_finetuned(build_model(model, 4, 0), model, info))
     Image.new("L", (40, 30)).save("seven.png")
     (block,) = [block for block in blocks(ROOT / "docs" / "SERVICE.md", "python") if "Finetuned.load" in block]
