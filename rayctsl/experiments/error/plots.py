@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rayctsl.experiments.error.report import Sweep
 
 SERIES = ("relu", "softplus", "relu, one direction", "softplus, one direction")
-COLOURS = dict(zip(SERIES, OTHER_COLOURS, strict=False))
+COLOURS = {name: OTHER_COLOURS[name.startswith("softplus")] for name in SERIES}  # lines tell the directions
 LABELS = {"relu": "ReLU", "softplus": "Softplus"}
 SYMBOLS = {"alpha": "inner learning rate alpha", "beta": "meta learning rate beta", "k": "trajectory length k"}
 
