@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import threading
 import time
@@ -12,7 +13,7 @@ from PIL import Image
 
 from rayctsl.data.catalog import CATALOG, closest_name
 from rayctsl.data.embedded import EMBEDDED
-from rayctsl.data.library import data_root
+from rayctsl.data.library import MARK, data_root
 from rayctsl.data.roots import open_root
 from rayctsl.data.store import open_split
 from rayctsl.words import one_line
@@ -21,6 +22,25 @@ from serve.schemas import DatasetDocument
 
 REFRESH_SECONDS = 5.0
 THUMBNAILS = 10
+
+
+def stored_name(name: str, owner: str | None) -> str:
+    """Example: stored_name("flowers", None) == "flowers"; with keys, every owner has names of their own."""
+    return f"{name}{MARK}{hashlib.sha256(owner.encode()).hexdigest()[:8]}" if owner else name
+
+
+def shown_name(stored: str) -> str:
+    """What its owner calls a dataset: the name without the mark."""
+    return stored.partition(MARK)[0]
+
+
+def is_private(stored: str) -> bool:
+    return MARK in stored
+
+
+def is_visible(stored: str, owner: str | None) -> bool:
+    """Everybody's datasets, and the owner's own."""
+    return not is_private(stored) or stored == stored_name(shown_name(stored), owner)
 
 
 class DatasetCatalog:
@@ -46,13 +66,14 @@ class DatasetCatalog:
             self._looked = float("-inf")
 
     def ready(self) -> list[str]:
-        return [name for name, dataset in self.all().items() if dataset.prepared]
+        """Everybody's."""
+        return [name for name, dataset in self.all().items() if dataset.prepared and not is_private(name)]
 
     def require(self, name: str) -> DatasetDocument:
-        """The dataset that a request names, or the problem with it."""
+        """The dataset of a stored name, or the problem with it."""
         known = self.all()
         if name not in known:
-            guess = closest_name(name, list(known))
+            guess = closest_name(name, [each for each in known if not is_private(each)])
             hint = f"did you mean '{guess}'?" if guess else "GET /datasets lists all."
             raise HttpProblem(404, f"Dataset '{name}' is unknown; {hint}", "unknown-dataset")
         if not known[name].prepared:

@@ -45,7 +45,8 @@ class Service:
         self.metrics = ServiceMetrics()
         self.index = InitializationIndex(settings.storage, settings.folder / "cache")
         self.datasets = DatasetCatalog(settings.data_root)
-        self.uploads = Uploads(settings.folder / "inbox", data_root(settings.data_root), settings.upload_limit)
+        inbox, patience = settings.folder / "inbox", 3 * settings.request_seconds
+        self.uploads = Uploads(inbox, data_root(settings.data_root), settings.upload_limit, patience=patience)
         url = find_cluster(settings.address) if settings.address else None
         self.ray = RayJobs(url, cluster_token() if url else None)
         self.head = None if url else RayHead(settings.folder, self.ray)
@@ -71,7 +72,7 @@ class Service:
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self.index.refresh)
-        await asyncio.to_thread(self.uploads.clear_away)
+        await asyncio.to_thread(self.uploads.clear_away, not self.settings.may_be_several)
         self._turning = asyncio.create_task(self.dispatcher.run())
         self._watching = asyncio.create_task(self.pool.watch())
 

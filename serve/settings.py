@@ -31,6 +31,7 @@ BOUNDS: dict[str, tuple[float, float]] = {  # of every number, lowest and highes
     "warm_workers": (0, 10_000),
     "body_limit": (1024, 2**30),
     "image_limit": (1024, 2**30),
+    "upload_limit": (1024, 2**40),
 }
 
 

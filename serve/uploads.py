@@ -7,29 +7,24 @@ document stays with the dataset. Whatever a service that died left half done is 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
-import json
 import os
 import shutil
-import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Literal
 
-from starlette.requests import Request
-
 from rayctsl.contract import Contract, read_contract
-from rayctsl.data.library import MARK
 from rayctsl.data.roots import open_root
-from rayctsl.jobs.importer import Limits
+from rayctsl.jobs.importer import Limits, unpacked
+from serve.datasets import is_private, stored_name
+from serve.importing import run_importer
 from serve.problems import HttpProblem, log
 
 UploadStatus = Literal["receiving", "importing", "ready", "failed"]
 IMPORTS_AT_ONCE = 2
 ABANDONED_SECONDS = 3600.0
-SEPARATOR = MARK  # between a dataset's name and its owner's
 
 
 class Upload(Contract):
@@ -39,7 +34,9 @@ class Upload(Contract):
     """As its owner calls it."""
     stored: str
     """As the data root does."""
-    status: UploadStatus
+    owner: str | None = None
+    """The name of the API key that it came with."""
+    status: UploadStatus = "receiving"
     received: int = 0
     """Bytes that have arrived."""
     total: int | None = None
@@ -50,157 +47,134 @@ class Upload(Contract):
     """Pixels a side that were asked for."""
     stage: str = ""
     error: str | None = None
-    changed_at: float
-
-
-def owner_of(request: Request) -> str:
-    """Who asks: the name of the key that the request came with, nobody in particular without keys."""
-    return str(getattr(request.scope.get("caller"), "name", None) or "")
-
-
-def stored_name(name: str, owner: str) -> str:
-    """Example: stored_name("flowers", "") == "flowers"; with keys, every owner has names of their own."""
-    return f"{name}{SEPARATOR}{hashlib.sha256(owner.encode()).hexdigest()[:8]}" if owner else name
-
-
-def is_visible(stored: str, owner: str) -> bool:
-    """Everybody's datasets, and the owner's own."""
-    return SEPARATOR not in stored or (bool(owner) and stored == stored_name(stored.partition(SEPARATOR)[0], owner))
+    changed_at: float = 0.0
 
 
 class Uploads:
-    """The inbox of one service."""
+    """The inbox of one service.
 
-    def __init__(self, folder: Path, root: str, max_bytes: int, limits: Limits | None = None):
+    Args:
+        patience: seconds that a sender may be silent.
+    """
+
+    def __init__(
+        self, folder: Path, root: str, max_bytes: int, *, limits: Limits | None = None, patience: float = 30.0
+    ):
         self.folder, self.root, self.max_bytes, self.limits = folder, root, max_bytes, limits or Limits()
+        self._patience = patience
         self._turns = asyncio.Semaphore(IMPORTS_AT_ONCE)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._receiving: set[str] = set()
 
-    def clear_away(self) -> None:
-        """At the start: what another process was at is lost, its user is told, its files go."""
-        for path in self.folder.glob("unpacked-*"):
-            shutil.rmtree(path, ignore_errors=True)
-        for path in self.folder.glob("*.json"):
-            upload = self.find(path.stem)
-            if upload and upload.status == "importing":
+    def clear_away(self, alone: bool) -> None:
+        """Remove what nobody is at any more: what has been left half done for long, and all of it when we are alone
+        and have just started, for then its process is gone."""
+        for upload in self.all():
+            old = _age(upload.changed_at) > ABANDONED_SECONDS
+            if upload.status == "importing" and (alone or old) and upload.stored not in self._tasks:
                 self._fail(upload, "the service was restarted meanwhile: send the archive again")
-            elif upload and upload.status == "receiving" and time.time() - upload.changed_at > ABANDONED_SECONDS:
-                self.forget(upload.stored)
+            elif upload.status == "receiving" and old and upload.stored not in self._receiving:
+                self.remove(upload)
+
+    def all(self) -> list[Upload]:
+        found = (self.find(path.stem) for path in sorted(self.folder.glob("*.json")))
+        return [upload for upload in found if upload is not None]
 
     def find(self, stored: str) -> Upload | None:
         try:
-            return read_contract(Upload, (self.folder / f"{stored}.json").read_bytes(), "the upload's document")
+            return read_contract(Upload, self._document(stored).read_bytes(), "the upload's document")
         except (FileNotFoundError, ValueError):
             return None
 
-    def resolve(self, name: str, owner: str) -> str:
+    def resolve(self, name: str, owner: str | None) -> str:
         """What the data root calls the dataset that a caller names: their own first, then everybody's."""
         own = stored_name(name, owner)
-        if self.find(own) is None and SEPARATOR in name:
+        if self.find(own) is not None:
+            return own
+        if is_private(name):
             raise HttpProblem(404, f"Dataset '{name}' is unknown; GET /datasets lists all.", "unknown-dataset")
-        return own if self.find(own) is not None else name
+        return name
 
-    async def receive(
-        self, name: str, stored: str, body: AsyncIterator[bytes], start: int = 0, total: int | None = None
-    ) -> Upload:
-        """Take the bytes from `start` on; the upload is complete when all of `total` (or of the body) is there.
+    async def receive(self, upload: Upload, body: AsyncIterator[bytes], start: int = 0) -> Upload:
+        """Take the bytes from `start` on; the upload is complete when all of its total (or of the body) is there.
 
         A body without a total is whole or nothing; with one, what came before a cut connection is kept.
         """
-        if stored in self._receiving:
-            raise HttpProblem(409, f"Dataset '{name}' is being sent already.", "upload-busy")
+        if upload.stored in self._receiving:
+            raise HttpProblem(409, f"Dataset '{upload.name}' is being sent already.", "upload-busy")
         self.folder.mkdir(parents=True, exist_ok=True)
-        archive = self._archive(stored)
+        archive = self._archive(upload.stored)
         there = archive.stat().st_size if archive.exists() and start else 0
         if start != there:
-            raise HttpProblem(409, f"Of '{name}' {there} bytes are here: go on from there.", "upload-offset")
-        self._receiving.add(stored)
+            raise HttpProblem(409, f"Of '{upload.name}' {there} bytes are here: go on from there.", "upload-offset")
+        self._receiving.add(upload.stored)
         try:
-            await self._append(archive, start, body)
+            await self._append(archive, start, upload.total, body)
         except BaseException:
-            if total is None:
+            if upload.total is None:
                 archive.unlink(missing_ok=True)
             else:
-                self._write(_received(name, stored, archive, total))
+                self._write(upload.changed(received=archive.stat().st_size))
             raise
         finally:
-            self._receiving.discard(stored)
-        upload = _received(name, stored, archive, total)
-        if total is None or upload.received == total:
+            self._receiving.discard(upload.stored)
+        upload = upload.changed(received=archive.stat().st_size)
+        if upload.total in (None, upload.received):
             upload = upload.changed(sha256=await asyncio.to_thread(_sha256, archive))
-        self._write(upload)
-        return upload
+        return self._write(upload)
 
-    async def _append(self, archive: Path, start: int, body: AsyncIterator[bytes]) -> None:
-        received = start
+    async def _append(self, archive: Path, start: int, total: int | None, body: AsyncIterator[bytes]) -> None:
+        received, blocks = start, aiter(body)
         with archive.open("ab" if start else "wb") as file:
-            async for block in body:
+            while True:
+                try:
+                    async with asyncio.timeout(self._patience):
+                        block = await anext(blocks, None)
+                except TimeoutError:
+                    raise HttpProblem(408, f"Nothing came for {self._patience:.0f} s.") from None
+                if block is None:
+                    return
                 received += len(block)
                 if received > self.max_bytes:
                     raise HttpProblem(413, f"An archive may have {self.max_bytes // 2**20} MiB.")
+                if total is not None and received > total:
+                    raise HttpProblem(422, f"More than the announced {total} bytes came.")
                 await asyncio.to_thread(file.write, block)
 
     def start_import(self, upload: Upload, size: int | None, seed: int) -> Upload:
         """Begin to import a complete upload; it goes on after the request has been answered."""
-        upload = upload.changed(status="importing", size=size, changed_at=_now())
-        self._write(upload)
+        upload = self._write(upload.changed(status="importing", size=size))
         task = asyncio.create_task(self._import(upload, seed))
         self._tasks[upload.stored] = task
         task.add_done_callback(lambda _: self._tasks.pop(upload.stored, None))
         return upload
 
     async def _import(self, upload: Upload, seed: int) -> None:
-        words = [sys.executable, "-m", "rayctsl.jobs.importer", str(self._archive(upload.stored))]
-        words += ["--name", upload.stored, "--root", self.root, "--seed", str(seed)]
-        words += ["--size", str(upload.size)] if upload.size else []
-        limits = self.limits
-        words += ["--files", str(limits.files), "--unpacked-bytes", str(limits.unpacked_bytes)]
-        words += ["--memory-bytes", str(limits.memory_bytes), "--seconds", str(limits.seconds)]
-        error = "the import ended without a word"
+        archive = self._archive(upload.stored)
+
+        def show(stage: str) -> None:
+            self._write(upload.changed(stage=stage))
+
         async with self._turns:
-            process = await asyncio.create_subprocess_exec(
-                *words,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-                cwd=self.folder,
-                env={key: os.environ[key] for key in ("PATH", "LANG", "RAYCTSL_CACHE", "HOME") if key in os.environ},
-                start_new_session=True,
-            )
-            try:
-                assert process.stdout is not None
-                async for line in process.stdout:
-                    said = json.loads(line)
-                    error = said.get("error") or error
-                    if "stage" in said:
-                        upload = upload.changed(
-                            stage=f"{said['stage']} {said.get('files', '')}".strip(), changed_at=_now()
-                        )
-                        self._write(upload)
-                code = await process.wait()
-            except BaseException:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                raise
-        self._archive(upload.stored).unlink(missing_ok=True)
-        if code == 0:
-            self._write(upload.changed(status="ready", stage="", changed_at=_now()))
+            error = await run_importer(archive, upload.stored, self.root, self.limits, upload.size, seed, show)
+        if error is None:
+            archive.unlink(missing_ok=True)
+            self._write(upload.changed(status="ready"))
         else:
-            log.info("import of %s ended with %d: %s", upload.stored, code, error)
-            self._fail(upload, error if code > 0 else "the import used more time or memory than it may")
+            log.info("import of %s: %s", upload.stored, error)
+            await asyncio.to_thread(self._fail, upload, error)
 
     async def delete(self, upload: Upload) -> None:
         """The dataset, its document, and whatever is under way."""
         if task := self._tasks.get(upload.stored):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        await asyncio.to_thread(open_root(self.root).remove, upload.stored)
-        self.forget(upload.stored)
+        await asyncio.to_thread(self.remove, upload)
 
-    def forget(self, stored: str) -> None:
-        self._archive(stored).unlink(missing_ok=True)
-        (self.folder / f"{stored}.json").unlink(missing_ok=True)
+    def remove(self, upload: Upload) -> None:
+        """A dataset that nobody is importing."""
+        self._clear(upload.stored)
+        self._document(upload.stored).unlink(missing_ok=True)
 
     async def close(self) -> None:
         for task in list(self._tasks.values()):
@@ -208,26 +182,32 @@ class Uploads:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _fail(self, upload: Upload, error: str) -> None:
-        self._archive(upload.stored).unlink(missing_ok=True)
-        self._write(upload.changed(status="failed", stage="", error=error, changed_at=_now()))
+        self._clear(upload.stored)
+        self._write(upload.changed(status="failed", stage="", error=error))
+
+    def _clear(self, stored: str) -> None:
+        """All but the document; also what an import that was killed left behind."""
+        archive = self._archive(stored)
+        shutil.rmtree(unpacked(archive), ignore_errors=True)
+        archive.unlink(missing_ok=True)
+        open_root(self.root).remove(stored)
 
     def _archive(self, stored: str) -> Path:
         return self.folder / f"{stored}.archive"
 
-    def _write(self, upload: Upload) -> None:
-        path = self.folder / f"{upload.stored}.json"
-        temporary = path.with_suffix(".tmp")
+    def _document(self, stored: str) -> Path:
+        return self.folder / f"{stored}.json"
+
+    def _write(self, upload: Upload) -> Upload:
+        upload = upload.changed(changed_at=round(time.time(), 3))
+        temporary = self.folder / f"{upload.stored}.tmp"
         temporary.write_bytes(upload.to_bytes())
-        os.replace(temporary, path)
+        os.replace(temporary, self._document(upload.stored))
+        return upload
 
 
-def _received(name: str, stored: str, archive: Path, total: int | None) -> Upload:
-    received = archive.stat().st_size
-    return Upload(name=name, stored=stored, status="receiving", received=received, total=total, changed_at=_now())
-
-
-def _now() -> float:
-    return round(time.time(), 3)
+def _age(moment: float) -> float:
+    return time.time() - moment
 
 
 def _sha256(path: Path) -> str:

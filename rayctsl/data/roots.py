@@ -118,12 +118,14 @@ class LocalRoot:
         return final
 
     def remove(self, name: str) -> None:
-        """Take a dataset away, if it is there; who has it mapped keeps it."""
-        final = self.folder / name
+        """Take a dataset away, and what a killed import of it has left; who has it mapped keeps it."""
         hidden = self.folder / f".{name}~{socket.gethostname()}-{os.getpid()}-removed"
         with contextlib.suppress(FileNotFoundError):
-            os.rename(final, hidden)  # gone at once, for everybody
+            os.rename(self.folder / name, hidden)  # gone at once, for everybody
             shutil.rmtree(hidden, ignore_errors=True)
+        if any(self.folder.glob(f".{name}~*")):
+            with self.workspace(name):
+                pass  # entering it clears away
 
     @contextlib.contextmanager
     def workspace(self, name: str) -> Iterator[Path]:

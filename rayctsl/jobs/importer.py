@@ -11,9 +11,9 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,13 +39,15 @@ class Limits:
 
 def import_archive(archive: Path, name: str, root: str, limits: Limits, size: int | None = None, seed: int = 0) -> None:
     """Import a zip, a tar or an npz under a name; ValueError says what is wrong with it, by the names of its files."""
-    with tempfile.TemporaryDirectory(dir=archive.parent, prefix="unpacked-") as folder:
+    folder = unpacked(archive)
+    folder.mkdir()
+    try:
         if _is_npz(archive):
-            source = Path(folder) / "arrays.npz"
+            source = folder / "arrays.npz"
             source.symlink_to(archive)
             _check_size(sum(member.file_size for member in zipfile.ZipFile(archive).infolist()), limits)
         else:
-            source = Path(folder) / "images"
+            source = folder / "images"
             source.mkdir()
             _unpack(archive, source, limits)
             source = _top(source)
@@ -53,6 +55,13 @@ def import_archive(archive: Path, name: str, root: str, limits: Limits, size: in
                 raise ValueError("there is only one class: put the images of each class into a folder of its own")
         _say(stage="reading images")
         import_dataset(name, source, root, size, seed, workers=1, replace=True)
+    finally:
+        shutil.rmtree(folder)
+
+
+def unpacked(archive: Path) -> Path:
+    """Where an archive is unpacked: beside it, so that whoever ends this process can clear it away."""
+    return archive.with_suffix(".unpacked")
 
 
 def _unpack(archive: Path, folder: Path, limits: Limits) -> None:
@@ -137,7 +146,7 @@ def _without_paths(error: BaseException, archive: Path) -> str:
     """One sentence without this machine's folders: the user knows the names inside the archive only."""
     if isinstance(error, MemoryError):
         return "an image or array of the archive needs more memory than an import may use"
-    inside = re.escape(str(archive.parent)) + r"/unpacked-[^/\s]+/(?:images/?|arrays\.npz)?"
+    inside = re.escape(str(unpacked(archive))) + r"/(?:images/?|arrays\.npz)?"
     text = re.sub(inside, "", one_line(error, 2000)).replace(str(archive), "the archive")
     return text.replace(f"{archive.parent}/", "")
 

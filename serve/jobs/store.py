@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
-from sqlalchemy import Connection, Engine, Row, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, func, insert, select, update
 
 from rayctsl.contract import JsonObject
 from rayctsl.jobs.contracts import Failure, JobSpec, Result, Status, read_spec
@@ -54,6 +54,7 @@ class JobRow:
     step: int
     result: Result | None
     error: Failure | None
+    model_deleted_at: float | None = None
 
     @property
     def ended(self) -> bool:
@@ -72,6 +73,7 @@ class JobChange(TypedDict, total=False):
     step: int
     result: Result | None
     error: Failure | None
+    model_deleted_at: float | None
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,14 @@ class Slot:
     slot: int
     generation: int
     worker: str | None
+
+
+@dataclass(frozen=True)
+class Visible:
+    """The jobs that a key may see: its own, and those on datasets without a private mark."""
+
+    owner: str | None
+    private_mark: str
 
 
 NAMES = [name for name in JobRow.__dataclass_fields__ if name != "label"]
@@ -155,10 +165,17 @@ class JobStore:
             return _job(row) if row else None
 
     def page(
-        self, limit: int, after: JobRow | None = None, status: str | None = None, initialization: str | None = None
+        self,
+        limit: int,
+        after: JobRow | None = None,
+        status: str | None = None,
+        initialization: str | None = None,
+        only: Visible | None = None,
     ) -> list[JobRow]:
         """The newest jobs first, from the one after `after` on."""
         query = select(*FIELDS).order_by(JOBS.c.number.desc()).limit(limit)
+        if only is not None:
+            query = query.where(_visible(only))
         if after is not None:
             query = query.where(JOBS.c.number < after.number)
         if status is not None:
@@ -180,11 +197,31 @@ class JobStore:
         with self._engine.connect() as connection:
             return [_job(row) for row in connection.execute(query)]
 
+    def needs_dataset(self, stored: str) -> bool:
+        """Whether a job that has not ended reads this dataset."""
+        uses = JOBS.c.spec["dataset"].as_string() == stored
+        query = select(JOBS.c.id).where(JOBS.c.status.not_in(TERMINAL) & uses).limit(1)
+        with self._engine.connect() as connection:
+            return connection.execute(query).first() is not None
+
     def finished(self, limit: int) -> list[JobRow]:
         """The jobs that succeeded last."""
         query = select(*FIELDS).where(JOBS.c.status == "succeeded").order_by(JOBS.c.number.desc()).limit(limit)
         with self._engine.connect() as connection:
             return [_job(row) for row in connection.execute(query)]
+
+    def with_model(self, dataset: str | None, *, best: bool, only: Visible | None = None) -> JobRow | None:
+        """The newest job whose model is there, or the one with the highest accuracy; on one dataset if it is named."""
+        query = select(*FIELDS).where(JOBS.c.status == "succeeded", JOBS.c.model_deleted_at.is_(None)).limit(1)
+        if dataset is not None:
+            query = query.where(JOBS.c.spec["dataset"].as_string() == dataset)
+        if only is not None:
+            query = query.where(_visible(only))
+        if best:
+            query = query.order_by(JOBS.c.result["accuracy"].as_float().desc())
+        with self._engine.connect() as connection:
+            row = connection.execute(query.order_by(JOBS.c.number.desc())).first()
+            return _job(row) if row else None
 
     def counts(self) -> dict[str, int]:
         with self._engine.connect() as connection:
@@ -225,6 +262,11 @@ class JobStore:
     def _writing(self) -> Iterator[Connection]:
         with self._engine.connect().execution_options(writes=True) as connection, connection.begin():
             yield connection
+
+
+def _visible(only: Visible) -> ColumnElement[bool]:
+    public = JOBS.c.spec["dataset"].as_string().not_like(f"%{only.private_mark}%")
+    return public if only.owner is None else public | (JOBS.c.owner == only.owner)
 
 
 def _scoped(key: str | None, owner: str | None) -> str | None:

@@ -48,6 +48,7 @@ JOBS = Table(
     Column("result", JSON),
     Column("error", JSON),
     Column("owner", String(64), index=True),  # since version 2
+    Column("model_deleted_at", Float),
 )
 
 SLOTS = Table(

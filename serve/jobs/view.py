@@ -6,6 +6,7 @@ from rayctsl.contract import JsonObject
 from rayctsl.jobs.contracts import JobEvent, PointReached
 from rayctsl.jobs.files import job_folder, read_events
 from rayctsl.storage import Storage
+from serve.datasets import shown_name
 from serve.jobs.store import JobRow
 from serve.problems import log
 from serve.schemas import Curves, Job, JobPoint, JobProgress, JobResult, JobWeights, UsedInitialization
@@ -22,7 +23,7 @@ def show_job(job: JobRow, storage: Storage | None = None, *, prefix: str = "", p
         id=job.id,
         status=job.status,
         label=job.label,
-        dataset=spec.dataset,
+        dataset=shown_name(spec.dataset),
         initialization=UsedInitialization(id=spec.initialization.id, sha256=spec.initialization.sha256),
         seed=spec.seed,
         compare_with_scratch=spec.compare_with_scratch,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import asdict
 from typing import Annotated
 
@@ -14,14 +12,13 @@ from starlette.responses import JSONResponse, Response
 from rayctsl.config import RecipeConfig
 from serve import comparisons
 from serve.comparisons import Comparison
-from serve.jobs.store import JobRow, NewJob
+from serve.jobs.store import JobRow
 from serve.jobs.view import dump_job, show_job
 from serve.problems import HttpProblem, documented
-from serve.routes.finetune import accept, build_spec, cancel, require_json
+from serve.routes.finetune import accept, cancel, require_json
 from serve.routes.initializations import Fresh
 from serve.schemas import DATASET_NAME, ID, FinetuneRequest, RecipeRequest
 from serve.service import Service, caller_of, service_of
-from serve.uploads import owner_of
 
 router = APIRouter(tags=["comparisons"])
 Here = Annotated[Service, Depends(service_of)]
@@ -77,31 +74,23 @@ def create_comparison(service: Fresh, request: Request, body: ComparisonRequest)
     if len(names) * body.seeds > MAX_JOBS:
         raise HttpProblem(422, f"A comparison may have {MAX_JOBS} jobs: {len(names)} x {body.seeds} are more.")
     recipe = body.model_dump(include=set(RecipeConfig.model_fields))
-    made: dict[str, list[str]] = {name: [] for name in names}
+    caller, made = caller_of(request), {name: list[JobRow]() for name in names}
     try:
         for seed in range(body.seeds):  # seed by seed, so that early numbers compare everybody
             for name in names:
                 asked = FinetuneRequest(
                     **recipe, dataset=body.dataset, initialization=name, seed=seed, label=f"comparison, seed {seed}"
                 )
-                made[name].append(_ask(service, request, asked).id)
+                made[name].append(accept(service, asked, caller)[0])
     except HttpProblem:
         for job in [job for jobs in made.values() for job in jobs]:
             cancel(service, job)
         raise
-    jobs = {name: tuple(ids) for name, ids in made.items()}
-    comparison = comparisons.new_comparison(caller_of(request).name, body.dataset, names, body.seeds, jobs)
+    jobs = {name: tuple(job.id for job in of) for name, of in made.items()}
+    comparison = comparisons.new_comparison(caller.name, body.dataset, names, body.seeds, jobs)
     comparisons.save(service.storage, comparison)
     document = _show(service, comparison)
     return JSONResponse(document.model_dump(mode="json"), 202, {"location": f"/comparisons/{comparison.id}"})
-
-
-def _ask(service: Service, request: Request, body: FinetuneRequest) -> JobRow:
-    wanted = body.model_dump(mode="json")
-    fingerprint = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
-    caller = caller_of(request)
-    asked = NewJob(wanted, build_spec(service, body, owner_of(request)), fingerprint, None, caller.name)
-    return accept(service, asked, caller)[0]
 
 
 @router.get("/comparisons", operation_id="list_comparisons", responses=documented())
@@ -124,7 +113,7 @@ def cancel_comparison(service: Here, request: Request, id: ComparisonId) -> Comp
     comparison = _require(service, request, id)
     for row in [row for of in comparisons.rows_of(service.store, comparison).values() for row in of]:
         if row is not None and not row.ended:
-            cancel(service, row.id)
+            cancel(service, row)
     return _show(service, comparison)
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Request
+from fastapi import APIRouter, Header, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -21,8 +21,9 @@ from rayctsl.contract import JsonObject
 from serve.jobs.store import JobRow
 from serve.jobs.view import dump_job, job_events, show_job
 from serve.problems import HttpProblem, Responses, documented
-from serve.routes.finetune import JobId, prefix_of, require_job
-from serve.service import Service, service_of
+from serve.routes.finetune import prefix_of
+from serve.routes.lookup import Here, JobName, find_job
+from serve.service import Service
 
 router = APIRouter(tags=["finetune"])
 POLL_SECONDS = 0.3
@@ -37,13 +38,13 @@ RESPONSES: Responses = {
 
 @router.get("/finetune/{id}/events", operation_id="job_events", response_class=Response, responses=RESPONSES)
 async def stream_events(
-    service: Annotated[Service, Depends(service_of)],
+    service: Here,
     request: Request,
-    id: JobId,
+    id: JobName,
     last_event_id: Annotated[str | None, Header(pattern="^[0-9]{1,9}$")] = None,
 ) -> Response:
     """`started`, `point` (step, loss, accuracy of a run), `resumed`, `status`, and at last `end` with the job."""
-    job = await asyncio.to_thread(require_job, service, id)
+    job = await asyncio.to_thread(find_job, service, request, id)
     seen = int(last_event_id or 0)
     if job.ended and seen > len(await asyncio.to_thread(job_events, job, service.storage)):
         return Response(status_code=204)  # tells a browser not to come again
@@ -79,7 +80,7 @@ async def _stream(service: Service, job: JobRow, seen: int, prefix: str) -> Asyn
     shown, last_sent = None, time.monotonic()
     while not service.closing.is_set():
         # The job first: once it has ended its log is complete, so the events read after it are all there are.
-        job = await asyncio.to_thread(require_job, service, job.id)
+        job = await asyncio.to_thread(lambda: service.store.get(job.id)) or job
         events = await asyncio.to_thread(job_events, job, service.storage)
         for event in events[seen:]:
             yield _block(event.type, event.to_json(), event.id)

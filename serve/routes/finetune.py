@@ -8,11 +8,11 @@ import time
 from pathlib import Path as FilePath
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import JSONResponse, Response
 
 from rayctsl.data.library import data_root
-from rayctsl.jobs.contracts import JobSpec, Source, Status
+from rayctsl.jobs.contracts import JobSpec, Result, Source, Status
 from rayctsl.jobs.files import MODEL, attempt_folder, job_folder
 from rayctsl.storage import Storage, open_regular
 from serve.files import FileAnswer
@@ -21,13 +21,11 @@ from serve.jobs.view import dump_job, show_job
 from serve.keys import Caller
 from serve.problems import HttpProblem, documented
 from serve.routes.initializations import WEIGHTS_RESPONSES, Fresh, find
+from serve.routes.lookup import Here, JobId, JobName, find_job, own_job, visible_to
 from serve.schemas import ID, JOB_ID, FinetuneRequest, Job, JobList
-from serve.service import Service, caller_of, service_of
-from serve.uploads import owner_of
+from serve.service import Service, caller_of
 
 router = APIRouter(tags=["finetune"])
-Here = Annotated[Service, Depends(service_of)]
-JobId = Annotated[str, Path(pattern=JOB_ID, description="A job's id")]
 Key = Annotated[
     str | None,
     Header(
@@ -58,13 +56,6 @@ def prefix_of(request: Request) -> str:
     return "/v1" if request.url.path.startswith("/v1/") else ""
 
 
-def require_job(service: Service, identifier: str) -> JobRow:
-    job = service.store.get(identifier)
-    if job is None:
-        raise HttpProblem(404, f"There is no job '{identifier}'.", "unknown-job")
-    return job
-
-
 @router.post(
     "/finetune",
     status_code=202,
@@ -75,17 +66,13 @@ def require_job(service: Service, identifier: str) -> JobRow:
 )
 def create_job(service: Fresh, request: Request, body: FinetuneRequest, idempotency_key: Key = None) -> Response:
     """Fine-tune an initialization on a dataset. The job waits for its turn, runs, and is never lost."""
-    wanted = body.model_dump(mode="json")
-    fingerprint = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
     caller = caller_of(request)
     try:
         # Before anything else: what was accepted once stays accepted, even if its dataset has gone since.
-        job = service.store.find_key(fingerprint, idempotency_key, caller.name)
+        job = service.store.find_key(_fingerprint(body), idempotency_key, caller.name)
         new = job is None
         if job is None:
-            spec = build_spec(service, body, owner_of(request))
-            asked = NewJob(wanted, spec, fingerprint, idempotency_key, caller.name)
-            job, new = accept(service, asked, caller)
+            job, new = accept(service, body, caller, idempotency_key)
     except KeyReusedError:
         raise HttpProblem(
             409, "This Idempotency-Key came before with another request.", "idempotency-key-reused"
@@ -99,8 +86,10 @@ def create_job(service: Fresh, request: Request, body: FinetuneRequest, idempote
     )
 
 
-def accept(service: Service, asked: NewJob, caller: Caller) -> tuple[JobRow, bool]:
+def accept(service: Service, body: FinetuneRequest, caller: Caller, key: str | None = None) -> tuple[JobRow, bool]:
     """Put a job into the queue, within its owner's share and quota, and wake the dispatcher."""
+    spec = build_spec(service, body, caller.name)
+    asked = NewJob(body.model_dump(mode="json"), spec, _fingerprint(body), key, caller.name)
     try:
         job, new = service.store.create(
             asked,
@@ -121,7 +110,11 @@ def accept(service: Service, asked: NewJob, caller: Caller) -> tuple[JobRow, boo
     return job, new
 
 
-def build_spec(service: Service, body: FinetuneRequest, owner: str = "") -> JobSpec:
+def _fingerprint(body: FinetuneRequest) -> str:
+    return hashlib.sha256(json.dumps(body.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+
+def build_spec(service: Service, body: FinetuneRequest, owner: str | None) -> JobSpec:
     """Everything that the worker needs, names looked up; nothing of it is a path or address from the request."""
     if body.steps > service.settings.max_steps:
         raise HttpProblem(422, f"Steps must be at most {service.settings.max_steps}.")
@@ -154,16 +147,16 @@ def list_jobs(
     after: Annotated[str | None, Query(pattern=JOB_ID, description="The last id of the page before")] = None,
 ) -> Response:
     """A page of jobs, newest first."""
-    last = require_job(service, after) if after is not None else None
-    jobs = service.store.page(limit + 1, last, status, initialization)
+    last = find_job(service, request, after) if after is not None else None
+    jobs = service.store.page(limit + 1, last, status, initialization, visible_to(caller_of(request)))
     data = [dump_job(show_job(job, prefix=prefix_of(request))) for job in jobs[:limit]]
     return JSONResponse({"object": "list", "data": data, "has_more": len(jobs) > limit})
 
 
 @router.get("/finetune/{id}", operation_id="get_job", responses=documented(404, 422), response_model=Job)
-def get_job(service: Here, request: Request, id: JobId) -> Response:
+def get_job(service: Here, request: Request, id: JobName) -> Response:
     """The job: status, progress, curves so far, and its result."""
-    job = require_job(service, id)
+    job = find_job(service, request, id)
     predicted = None if job.ended else service.forecast.seconds(job.spec)
     shown = show_job(job, service.storage, prefix=prefix_of(request), predicted=predicted)
     return JSONResponse(dump_job(shown))
@@ -178,42 +171,49 @@ def get_job(service: Here, request: Request, id: JobId) -> Response:
 )
 def cancel_job(service: Here, request: Request, id: JobId) -> Response:
     """Stop a job. One that waits is cancelled at once, one that runs as soon as its worker looks up."""
-    if not caller_of(request).owns(require_job(service, id).owner):
-        raise HttpProblem(403, "Only the key that asked for a job, or an admin's, may cancel it.", "not-yours")
-    return JSONResponse(dump_job(show_job(cancel(service, id), prefix=prefix_of(request))), 202)
+    job = cancel(service, own_job(service, request, id))
+    if job.status in ("succeeded", "failed"):
+        raise HttpProblem(409, f"The job has {job.status} already.", "job-ended")
+    return JSONResponse(dump_job(show_job(job, prefix=prefix_of(request))), 202)
 
 
-def cancel(service: Service, identifier: str) -> JobRow:
+def cancel(service: Service, job: JobRow) -> JobRow:
+    """Stop a job, unless it has ended."""
     while True:
-        job = require_job(service, identifier)
-        if job.status in ("cancelled", "cancelling"):
+        if job.ended or job.status == "cancelling":
             return job
-        if job.ended:
-            raise HttpProblem(409, f"The job has {job.status} already.", "job-ended")
         values: JobChange = {"status": "cancelling"}
         if job.status == "queued":
             values = {"status": "cancelled", "finished_at": round(time.time(), 3)}
-        if service.store.change(job, **values):
+        changed = service.store.change(job, **values)
+        job = service.store.get(job.id) or job
+        if changed:
             service.hurry()
-            return require_job(service, identifier)
+            return job
 
 
-def weights(service: Here, id: JobId) -> Response:
+def weights(service: Here, request: Request, id: JobName) -> Response:
     """The fine-tuned model (safetensors), with class names and image statistics in its metadata."""
-    job = require_job(service, id)
-    if job.status != "succeeded" or job.result is None:
-        raise HttpProblem(409, f"The job is {job.status}: it has no weights.", "no-weights")
-    return FileAnswer(
-        open_model(service, job), job.result.weights.sha256, f"{job.id}.safetensors", metrics=service.metrics
-    )
+    job, result = find_model(service, request, id)
+    return FileAnswer(open_model(service, job), result.weights.sha256, f"{job.id}.safetensors", metrics=service.metrics)
 
 
 router.get(
     "/finetune/{id}/weights",
     operation_id="job_weights",
     response_class=Response,
-    responses={**WEIGHTS_RESPONSES, **documented(404, 409, 416, 422, 503)},
+    responses={**WEIGHTS_RESPONSES, **documented(404, 409, 410, 416, 422, 503)},
 )(weights)
+
+
+def find_model(service: Service, request: Request, name: str) -> tuple[JobRow, Result]:
+    """A job that has a model, and its result."""
+    job = find_job(service, request, name)
+    if job.result is None:
+        raise HttpProblem(409, f"The job is {job.status}: it has no model.", "no-weights")
+    if job.model_deleted_at is not None:
+        raise HttpProblem(410, f"The model of job {job.id} was deleted.", "model-deleted")
+    return job, job.result
 
 
 def model_place(service: Service, job: JobRow) -> tuple[FilePath, str]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 
 from rayctsl.contract import JsonObject
 from serve.problems import HttpProblem, documented
-from serve.routes.finetune import JobId, model_place, require_job
+from serve.routes.finetune import find_model, model_place
+from serve.routes.lookup import Here, JobName
 from serve.schemas import ClassProbability, PredictionDocument
-from serve.service import Service, service_of
 
 router = APIRouter(tags=["finetune"])
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -38,18 +37,16 @@ BODY: JsonObject = {
 @router.post(
     "/finetune/{id}/predict",
     operation_id="predict",
-    responses=documented(404, 409, 413, 415, 422, 503),
+    responses=documented(404, 409, 410, 413, 415, 422, 503),
     openapi_extra={"requestBody": BODY},
 )
-async def predict(service: Annotated[Service, Depends(service_of)], id: JobId, request: Request) -> PredictionDocument:
+async def predict(service: Here, id: JobName, request: Request) -> PredictionDocument:
     """Probabilities of the classes, likeliest first, for a PNG, JPEG, WebP, GIF or BMP image."""
     with service.predictor.place():
-        job = await asyncio.to_thread(require_job, service, id)
-        if job.status != "succeeded" or job.result is None:
-            raise HttpProblem(409, f"The job is {job.status}: it has no model.", "no-weights")
+        job, result = await asyncio.to_thread(find_model, service, request, id)
         content = await _image_of(request)
         root, name = await asyncio.to_thread(model_place, service, job)
-        classes = await service.predictor.classify(root, name, job.result.weights.sha256, content)
+        classes = await service.predictor.classify(root, name, result.weights.sha256, content)
     shown = [ClassProbability(name=name, probability=value) for name, value in classes]
     return PredictionDocument(job=job.id, classes=shown)
 

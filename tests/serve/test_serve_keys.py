@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from fastapi import FastAPI
 from serve.__main__ import main
 from serve.app import create_app
 from serve.bench.instance import make_dataset, make_initialization
+from serve.datasets import stored_name
 from serve.jobs.tables import open_database
 from serve.keys import Caller, KeyStore
 from serve.service import Service
 from serve.settings import Settings
+from serve.uploads import Upload
 
 BODY = {"dataset": "stripes", "steps": 3}
 Ask = Callable[..., httpx.Response]
@@ -152,3 +155,35 @@ def test_who_did_what_is_logged(service: Service, ask: Ask, tmp_path: Path) -> N
     ]
     assert all(line["seconds"] >= 0 and line["at"] > 1e9 for line in lines)
     assert key not in json.dumps(lines)
+
+
+def test_a_private_dataset_and_its_jobs_show_to_their_owner_alone(service: Service, ask: Ask, tmp_path: Path) -> None:
+    mine = service.keys.add(Caller("mine", ("read", "finetune")))
+    yours = service.keys.add(Caller("yours", ("read", "finetune")))
+    boss = service.keys.add(Caller("boss", ("admin",)))
+    stored = stored_name("flowers", "mine")
+    shutil.copytree(tmp_path / "data" / "stripes", tmp_path / "data" / stored)
+    service.uploads.folder.mkdir(parents=True, exist_ok=True)
+    service.uploads._write(Upload(name="flowers", stored=stored, owner="mine", status="ready"))
+    service.datasets.look_again()
+    names = [dataset["name"] for dataset in ask("GET", "/datasets", mine).json()["data"]]
+    assert "flowers" in names
+    assert stored not in names
+    assert stored not in ask("GET", "/openapi.json").text
+    job = ask("POST", "/finetune", mine, json={"dataset": "flowers", "steps": 3}).json()
+    assert job["dataset"] == "flowers"
+    for path in (f"/finetune/{job['id']}", f"/finetune/{job['id']}/weights", f"/finetune/{job['id']}/events"):
+        assert ask("GET", path, yours).status_code == 404, path
+    assert ask("POST", f"/finetune/{job['id']}/cancel", yours).status_code == 404
+    lists = [ask("GET", "/finetune", key).json()["data"] for key in (mine, boss, yours)]
+    assert [len(found) for found in lists] == [1, 1, 0]
+    refused = ask("POST", "/finetune", yours, json={"dataset": "flowers", "steps": 3})
+    assert refused.status_code == 404
+    assert stored not in refused.text
+    for name in ("flowers", stored):
+        assert ask("GET", f"/datasets/{name}", yours).status_code == 404
+        assert ask("DELETE", f"/datasets/{name}", yours).status_code == 404
+    assert ask("DELETE", "/datasets/flowers", mine).json()["type"] == "dataset-in-use"
+    ask("POST", f"/finetune/{job['id']}/cancel", mine)
+    assert ask("DELETE", "/datasets/flowers", mine).status_code == 204
+    assert not (tmp_path / "data" / stored).exists()

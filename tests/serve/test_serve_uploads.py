@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from serve.bench.instance import Instance
-from serve.uploads import is_visible, stored_name
+from serve.datasets import is_visible, stored_name
 from tests.serve.conftest import wait_for
 from tests.stripes import CLASSES, draw, write_pictures
 
@@ -155,7 +155,7 @@ def test_names_belong_to_their_owner():
     assert mine != yours
     assert is_visible(mine, "me")
     assert not is_visible(mine, "you")
-    assert not is_visible(mine, "")
+    assert not is_visible(mine, None)
     assert is_visible("digits", "you")
 
 
