@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from serve.settings import Settings
 
 
+KEPT = {
+    "jobs": "delete a job so long after its end",
+    "models": "delete a job's model so long after its end",
+    "datasets": "delete an uploaded dataset so long after its last use",
+}
+
+
 def build_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog=program("serve"),
@@ -50,6 +57,14 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--request-seconds", type=float, default=10.0, metavar="SECONDS", help="for a request's head to come (10)"
+    )
+    for what, text in KEPT.items():
+        parser.add_argument(f"--keep-{what}", type=float, metavar="DAYS", help=f"{text} (default: for ever)")
+    parser.add_argument(
+        "--webhooks",
+        choices=("off", "public", "any"),
+        default="public",
+        help="whom jobs may tell of their end: nobody, addresses of the internet, any (default: public)",
     )
     parser.add_argument("--checkpoint-every", type=float, default=30.0, metavar="SECONDS", help="(default: 30)")
     return parser
@@ -90,6 +105,10 @@ def _serve(options: argparse.Namespace) -> int:
         worker_start_seconds=options.worker_start,
         max_connections_per_address=options.connections_per_address,
         request_seconds=options.request_seconds,
+        keep_jobs_days=options.keep_jobs,
+        keep_models_days=options.keep_models,
+        keep_datasets_days=options.keep_datasets,
+        webhooks=options.webhooks,
         has_keys=has_keys(options),
         worker_idle_seconds=_idle_seconds(options),
         warm_workers=0 if options.address else 1,

@@ -11,7 +11,20 @@ from starlette.middleware import Middleware
 from rayctsl.contract import JsonObject
 from serve import problems
 from serve.middleware import BodyLimit, Guard, HeadAsGet, Observe
-from serve.routes import comparisons, datasets, events, finetune, health, hub, initializations, page, predict, uploads
+from serve.routes import (
+    comparisons,
+    datasets,
+    events,
+    finetune,
+    health,
+    hub,
+    initializations,
+    models,
+    page,
+    predict,
+    removal,
+    uploads,
+)
 from serve.service import Service
 from serve.settings import Settings
 
@@ -36,6 +49,8 @@ def create_app(settings: Settings) -> FastAPI:
     def limit_of(path: str) -> int | None:
         if path in ("/datasets", "/v1/datasets"):
             return None
+        if path.endswith("/predictions"):
+            return settings.batch_limit
         return settings.image_limit if path.endswith("/predict") else settings.body_limit
 
     app = FastAPI(
@@ -55,7 +70,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.service = service
     problems.install(app)
-    for module in (initializations, finetune, events, predict, datasets, uploads, comparisons, health):
+    for module in (initializations, finetune, events, predict, datasets, uploads, comparisons, removal, models, health):
         app.include_router(module.router)
         app.include_router(module.router, prefix="/v1", include_in_schema=False)
     app.include_router(page.build_router())

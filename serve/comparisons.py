@@ -17,6 +17,7 @@ from rayctsl.storage import Storage
 from serve.jobs.store import JobRow, JobStore
 
 FOLDER = "comparisons"
+SCRATCH = "from scratch"  # no id has a space
 ID = re.compile(r"cmp-[0-9a-f]{16}")
 
 
@@ -70,6 +71,10 @@ def find(storage: Storage, identifier: str) -> Comparison | None:
         return None
 
 
+def delete(storage: Storage, comparison: Comparison) -> None:
+    storage.delete(f"{FOLDER}/{comparison.id}.json")
+
+
 def all_of(storage: Storage) -> list[Comparison]:
     """Every comparison, newest first."""
     names = [name.removesuffix(".json") for name in storage.names(FOLDER)]
@@ -83,10 +88,13 @@ def rows_of(store: JobStore, comparison: Comparison) -> dict[str, list[JobRow | 
 
 def leaderboard(rows: dict[str, list[JobRow | None]]) -> list[Place]:
     """The best first, judged by the seeds that every initialization has finished; those without a number come last."""
-    finished = {
-        name: {seed: row.result.accuracy for seed, row in enumerate(of) if row and row.result}
-        for name, of in rows.items()
-    }
+    finished: dict[str, dict[int, float]] = {name: {} for name in rows}
+    for name, of in rows.items():
+        for seed, row in enumerate(of):
+            if row and row.result:
+                finished[name][seed] = row.result.accuracy
+                if row.result.scratch_accuracy is not None:
+                    finished.setdefault(SCRATCH, {})[seed] = row.result.scratch_accuracy
     begun = {name: values for name, values in finished.items() if values}
     common = sorted(set.intersection(*(set(values) for values in begun.values()))) if begun else []
     places = []

@@ -70,19 +70,38 @@ class RecipeRequest(RecipeConfig):
         return value
 
 
+class WebhookRequest(BaseModel):
+    """Who is told when the job has ended: a signed POST, tried again for hours."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    url: Annotated[str, Field(max_length=2000)]
+    """http:// or https://, not in a private network unless the operator allows it."""
+    secret: Annotated[str, Field(min_length=16, max_length=128, pattern="^[!-~]*$")]
+    """The key of the signature; it is never shown again."""
+
+
+class WebhookState(BaseModel):
+    status: Literal["waiting", "delivered", "failed"]
+    attempts: int
+    error: str | None = Field(description="Why the last try failed")
+
+
 class FinetuneRequest(RecipeRequest):
     """A fine-tuning job. Everything but the dataset has a default; the paper's where it has one."""
 
     dataset: Annotated[str, Field(pattern=DATASET_NAME)]
     """A dataset's name, see GET /datasets."""
     initialization: Annotated[str, Field(pattern=ID)] | None = None
-    """Which initialization to start from; the newest when absent."""
+    """Which initialization to start from; `latest`, which is the default, or `best`, that of the dataset's best job."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Same request, same seed, same result."""
     compare_with_scratch: bool = False
     """Train from random weights too, on the same batches: twice the time."""
     label: Annotated[str, Field(max_length=200)] = ""
     """Any text, shown beside the job."""
+    webhook: WebhookRequest | None = None
+    """Who is to be told of its end."""
 
     def recipe(self, num_test: int) -> FinetuneConfig:
         """The recipe alone, with as many evaluations as are worth their time and can be drawn."""
@@ -109,7 +128,7 @@ class JobProgress(BaseModel):
 
 
 class JobWeights(Weights):
-    url: str
+    url: str | None = Field(description="null once the model was deleted")
 
 
 class JobResult(Result):
@@ -144,6 +163,7 @@ class Job(BaseModel):
     metrics: Curves | None = Field(default=None, description="The curves so far; absent in lists")
     result: JobResult | None
     error: Failure | None
+    webhook: WebhookState | None = Field(default=None, description="How the telling of its end went; absent in lists")
 
 
 class JobList(BaseModel):
@@ -205,6 +225,18 @@ class PredictionDocument(BaseModel):
     object: Literal["prediction"] = "prediction"
     job: str
     classes: list[ClassProbability] = Field(description="Likeliest first")
+
+
+class NamedPrediction(BaseModel):
+    name: str = Field(description="The file's, as it was sent")
+    classes: list[ClassProbability] = Field(default=[], description="Likeliest first")
+    error: str | None = Field(default=None, description="Why this image could not be classified")
+
+
+class PredictionList(BaseModel):
+    object: Literal["list"] = "list"
+    job: str
+    data: list[NamedPrediction] = Field(description="In the order of the images")
 
 
 class Health(BaseModel):

@@ -22,15 +22,19 @@ from serve.jobs.dispatcher import Dispatcher
 from serve.jobs.forecast import Forecast
 from serve.jobs.leader import Leadership
 from serve.jobs.pool import WorkerPool
+from serve.jobs.removal import Removal
 from serve.jobs.store import JobStore
 from serve.jobs.tables import open_database
 from serve.keys import NOBODY_IN_PARTICULAR, Caller, KeyStore
 from serve.metrics import ServiceMetrics
+from serve.models import PublishedModels
 from serve.predictions import Predictor
 from serve.ray_head import RayHead, find_cluster
 from serve.ray_jobs import RayJobs, cluster_token
+from serve.retention import Retention
 from serve.settings import Settings
 from serve.uploads import Uploads
+from serve.webhooks import Webhooks
 
 Returned = TypeVar("Returned")
 SPARE_BYTES = 1024 * 1024  # below this a disk counts as full
@@ -60,13 +64,17 @@ class Service:
         self.access = AccessLog(settings.folder)
         self.predictor = Predictor(settings.max_predictions)
         self.forecast = Forecast(self.store)
+        self.removal = Removal(self.store, self.storage, settings.folder / "cache")
+        self.retention = Retention(settings, self.store, self.storage, self.removal, self.uploads, self._leads)
+        self.webhooks = Webhooks(database, self.store, settings.webhooks == "any", self._leads)
+        self.models = PublishedModels(self.storage, settings.folder / "cache")
         self.streams = 0
         self.closing = asyncio.Event()
         # Threads of the dispatcher and the probes: whatever guests do, these are free.
         self.threads = ThreadPoolExecutor(4, "rayctsl-house")
         self.dispatcher.threads = self.threads
         self._turning: asyncio.Task[None] | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._others: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
@@ -74,7 +82,7 @@ class Service:
         await asyncio.to_thread(self.index.refresh)
         await asyncio.to_thread(self.uploads.clear_away, not self.settings.may_be_several)
         self._turning = asyncio.create_task(self.dispatcher.run())
-        self._watching = asyncio.create_task(self.pool.watch())
+        self._others = [asyncio.create_task(run()) for run in (self.pool.watch, self.retention.run, self.webhooks.run)]
 
     async def inside(self, work: Callable[..., Returned], *arguments: object) -> Returned:
         """Run something short in the house's own threads."""
@@ -89,6 +97,9 @@ class Service:
         """A job has come: the dispatcher need not wait for its next turn. Safe from any thread."""
         self.dispatcher.hurry()
 
+    def _leads(self) -> bool:
+        return self.leadership.leads
+
     @property
     def dispatches(self) -> bool:
         return self._turning is not None and not self._turning.done()
@@ -100,11 +111,10 @@ class Service:
 
     async def close(self) -> None:
         self.closing.set()
-        for task in (self._turning, self._watching):
-            if task:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+        for task in (*([self._turning] if self._turning else []), *self._others):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
         await self.predictor.close()
         await self.uploads.close()
         await self.pool.close()

@@ -7,6 +7,7 @@ import ipaddress
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from rayctsl.registry import storage_root
 from rayctsl.storage import Storage
@@ -31,7 +32,11 @@ BOUNDS: dict[str, tuple[float, float]] = {  # of every number, lowest and highes
     "warm_workers": (0, 10_000),
     "body_limit": (1024, 2**30),
     "image_limit": (1024, 2**30),
+    "batch_limit": (1024, 2**30),
     "upload_limit": (1024, 2**40),
+    "keep_jobs_days": (0.001, 100_000),
+    "keep_models_days": (0.001, 100_000),
+    "keep_datasets_days": (0.001, 100_000),
 }
 
 
@@ -65,7 +70,13 @@ class Settings:
     warm_workers: int = 0  # kept ready even when no job waits
     body_limit: int = 64 * 1024
     image_limit: int = 10 * 1024 * 1024
+    batch_limit: int = 32 * 1024 * 1024  # of many images at once
     upload_limit: int = 2 * 1024**3
+
+    keep_jobs_days: float | None = None  # after their end; None: for ever
+    keep_models_days: float | None = None
+    keep_datasets_days: float | None = None  # that were uploaded, after their last use
+    webhooks: Literal["off", "public", "any"] = "public"  # to which addresses: none, those of the internet, any
 
     has_keys: bool = False  # API keys were made before the start
 
@@ -85,7 +96,7 @@ class Settings:
             raise ValueError("RAYCTSL_TOKEN must have 16 or more printable ASCII characters")
         for name, (low, high) in BOUNDS.items():
             value = getattr(self, name)
-            if not low <= value <= high:  # which a NaN is not either
+            if value is not None and not low <= value <= high:  # which a NaN is not either
                 raise ValueError(f"{name.replace('_', '-')} must be between {low:g} and {high:g}, not {value:g}")
 
     @property

@@ -1,80 +1,119 @@
 """A client of the service, and the command `python -m rayctsl.client`.
 
-Downloads resume where they broke off and are verified; a job is followed by its events, across interruptions.
+Uploads and downloads resume where they broke off, downloads are verified, and a job is followed by its events, across
+interruptions.
 
 Example: Client("http://127.0.0.1:8000").finetune("digits", steps=200)["id"]
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-DEFAULT_URL = "http://127.0.0.1:8000"
+from rayctsl.client.connection import DEFAULT_URL, RETRIES, ServiceError, quoted, sha256_of
+from rayctsl.client.sending import Sending, batches, packed
+
+__all__ = ["DEFAULT_URL", "ENDED", "Client", "ServiceError"]
 ENDED = ("succeeded", "failed", "cancelled")
-RETRIES = 5
+KINDS = {"ft-": "finetune", "cmp-": "comparisons"}
 
 
-class ServiceError(ValueError):
-    """The service refused, with its own sentence; `status` is the HTTP status, 0 when it was not reached."""
-
-    def __init__(self, message: str, status: int = 0):
-        super().__init__(message)
-        self.status = status
-
-    @property
-    def exit_code(self) -> int:
-        return 2 if 400 <= self.status < 500 else 1
-
-
-class Client:
-    """Talks to one service.
-
-    Args:
-        token: what the service's RAYCTSL_TOKEN holds, if it has one.
-    """
-
-    def __init__(self, url: str = DEFAULT_URL, token: str | None = None):
-        if not url.startswith(("http://", "https://")):
-            raise ValueError(f"the service's address must begin with http:// or https://, unlike {url!r}")
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self.url = url.rstrip("/")
-        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=30.0)
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._http.close()
+class Client(Sending):
+    """All that a service does, as methods."""
 
     def initializations(self, **filters: Any) -> Iterator[dict[str, Any]]:
         """Every card, page by page. Example: client.initializations(method="reptile", sort="id")"""
         return self._pages("/initializations", filters)
 
     def initialization(self, identifier: str) -> dict[str, Any]:
-        return self._ask("GET", f"/initializations/{_quoted(identifier)}").json()
+        return self._ask("GET", f"/initializations/{quoted(identifier)}").json()
 
     def datasets(self) -> list[dict[str, Any]]:
         return self._ask("GET", "/datasets").json()["data"]
+
+    def dataset(self, name: str) -> dict[str, Any]:
+        """Counts and classes, or how far its import is."""
+        return self._ask("GET", f"/datasets/{quoted(name)}").json()
+
+    def upload(
+        self,
+        name: str,
+        source: str | Path,
+        *,
+        size: int | None = None,
+        seed: int = 0,
+        on_bytes: Callable[[int, int], None] | None = None,
+        on_stage: Callable[[str], None] | None = None,
+    ) -> dict[str, Any]:
+        """Send a folder of class folders, a zip, a tar or an npz, and wait until it is a dataset.
+
+        Args:
+            on_bytes: called with (bytes so far, bytes in all).
+            on_stage: called with what the import is at.
+        """
+        with packed(Path(source)) as archive:
+            self._send(name, archive, {"size": size, "seed": seed}, on_bytes)
+        return self._imported(name, on_stage)
+
+    def delete_dataset(self, name: str) -> None:
+        self._ask("DELETE", f"/datasets/{quoted(name)}")
+
+    def compare(self, dataset: str, initializations: Sequence[str], *, seeds: int = 3, **recipe: Any) -> dict[str, Any]:
+        """Ask for a comparison and return it as it begins.
+
+        Args:
+            recipe: as in the service's ComparisonRequest: steps, alpha, train_size, …
+        """
+        body = {"dataset": dataset, "initializations": list(initializations), "seeds": seeds, **recipe}
+        return self._ask("POST", "/comparisons", json=body).json()
+
+    def comparison(self, identifier: str) -> dict[str, Any]:
+        """The leaderboard as it stands, and the jobs."""
+        return self._ask("GET", f"/comparisons/{quoted(identifier)}").json()
 
     def jobs(self, **filters: Any) -> Iterator[dict[str, Any]]:
         return self._pages("/finetune", filters)
 
     def job(self, identifier: str) -> dict[str, Any]:
-        return self._ask("GET", f"/finetune/{_quoted(identifier)}").json()
+        return self._ask("GET", f"/finetune/{quoted(identifier)}").json()
 
     def cancel(self, identifier: str) -> dict[str, Any]:
-        return self._ask("POST", f"/finetune/{_quoted(identifier)}/cancel").json()
+        return self._ask("POST", f"/finetune/{quoted(identifier)}/cancel").json()
+
+    def delete(self, identifier: str) -> None:
+        """A job, a comparison (its jobs too) or a published model; what has not ended must be cancelled first."""
+        kind = next((kind for start, kind in KINDS.items() if identifier.startswith(start)), "models")
+        self._ask("DELETE", f"/{kind}/{quoted(identifier)}")
+
+    def delete_jobs(self, status: str, days: float = 0.0) -> list[str]:
+        """Own jobs that ended so, so many days ago or more; returns their ids."""
+        deleted: list[str] = []
+        while True:
+            some = self._ask("DELETE", "/finetune", params={"status": status, "days": days}).json()
+            deleted += some["deleted"]
+            if not some["has_more"]:
+                return deleted
+
+    def delete_weights(self, identifier: str) -> None:
+        """A job's model alone."""
+        self._ask("DELETE", f"/finetune/{quoted(identifier)}/weights")
+
+    def publish(self, identifier: str, name: str) -> dict[str, Any]:
+        """Give a job's model a name, under which it stays when the job goes."""
+        return self._ask("POST", f"/finetune/{quoted(identifier)}/publish", json={"name": name}).json()
+
+    def models(self) -> list[dict[str, Any]]:
+        return self._ask("GET", "/models").json()["data"]
+
+    def log(self, identifier: str) -> str:
+        """What was said and printed while a job ran."""
+        return self._ask("GET", f"/finetune/{quoted(identifier)}/log").text
 
     def finetune(self, dataset: str, *, idempotency_key: str | None = None, **options: Any) -> dict[str, Any]:
         """Ask for a job and return it, queued; sending it again after a broken connection makes no second one.
@@ -90,8 +129,16 @@ class Client:
         """Class names with probabilities, likeliest first."""
         content = image if isinstance(image, bytes) else Path(image).read_bytes()
         headers = {"Content-Type": "application/octet-stream"}
-        path = f"/finetune/{_quoted(identifier)}/predict"
+        path = f"/finetune/{quoted(identifier)}/predict"
         return self._ask("POST", path, content=content, headers=headers).json()["classes"]
+
+    def predict_many(self, identifier: str, images: Iterable[str | Path]) -> Iterator[dict[str, Any]]:
+        """For every file its `name`, and `classes` or the `error`; sent so many at a time."""
+        path = f"/finetune/{quoted(identifier)}/predictions"
+        for batch in batches(images):
+            form = [("image", (str(file), file.read_bytes(), "application/octet-stream")) for file in batch]
+            rows = self._ask("POST", path, files=form, timeout=300.0).json()["data"]
+            yield from ({**row, "name": str(file)} for file, row in zip(batch, rows, strict=True))
 
     def download(
         self, identifier: str, target: str | Path | None = None, on_bytes: Callable[[int, int], None] | None = None
@@ -108,13 +155,13 @@ class Client:
         partial = final.with_name(final.name + ".part")
         for attempt in range(RETRIES):
             try:
-                checksum = self._fetch(f"/{kind}/{_quoted(identifier)}/weights", partial, on_bytes)
+                checksum = self._fetch(f"/{kind}/{quoted(identifier)}/weights", partial, on_bytes)
                 break
             except httpx.TransportError as error:
                 if attempt == RETRIES - 1:
                     raise ServiceError(f"the download broke off: {error}; run it again to go on") from None
                 time.sleep(0.5 * 2**attempt)
-        if (found := _sha256(partial)) != checksum:
+        if (found := sha256_of(partial)) != checksum:
             partial.unlink()
             raise ServiceError(f"the download is damaged: its sha256 is {found}, the service says {checksum}")
         os.replace(partial, final)
@@ -125,7 +172,7 @@ class Client:
         seen, failures = 0, 0
         while True:
             try:
-                for name, number, data in self._stream(f"/finetune/{_quoted(identifier)}/events", seen):
+                for name, number, data in self._stream(f"/finetune/{quoted(identifier)}/events", seen):
                     seen, failures = max(seen, number), 0
                     yield {"event": name, **data}
                     if name == "end":
@@ -142,85 +189,3 @@ class Client:
             if on_event:
                 on_event(event)
         return self.job(identifier)
-
-    def _fetch(self, path: str, partial: Path, on_bytes: Callable[[int, int], None] | None) -> str:
-        """Add what is missing to the partial file; returns the checksum that it should have."""
-        etag_file = partial.with_name(partial.name + ".etag")
-        there = partial.stat().st_size if partial.exists() and etag_file.exists() else 0
-        headers = {"Range": f"bytes={there}-", "If-Range": etag_file.read_text()} if there else {}
-        with self._http.stream("GET", path, headers=headers) as answer:
-            if answer.status_code == 416:  # nothing is missing
-                etag_file.unlink()
-                return answer.headers["etag"].strip('"')
-            if answer.status_code not in (200, 206):
-                answer.read()
-                _check(answer)
-            etag_file.write_text(answer.headers["etag"])
-            done = there if answer.status_code == 206 else 0
-            total = done + int(answer.headers["content-length"])
-            with partial.open("ab" if answer.status_code == 206 else "wb") as file:
-                for block in answer.iter_raw():
-                    file.write(block)
-                    done += len(block)
-                    if on_bytes:
-                        on_bytes(done, total)
-        etag_file.unlink()
-        return answer.headers["etag"].strip('"')
-
-    def _stream(self, path: str, seen: int) -> Iterator[tuple[str, int, dict[str, Any]]]:
-        headers = {"Accept": "text/event-stream", **({"Last-Event-ID": str(seen)} if seen else {})}
-        with self._http.stream("GET", path, headers=headers, timeout=httpx.Timeout(30.0, read=60.0)) as answer:
-            if answer.status_code != 200:
-                answer.read()
-                _check(answer)
-            fields: dict[str, str] = {}
-            for line in answer.iter_lines():
-                if line:
-                    name, _, value = line.partition(":")
-                    fields[name] = value.removeprefix(" ")
-                    continue
-                if "data" in fields:
-                    yield fields.get("event", "message"), int(fields.get("id", 0)), json.loads(fields["data"])
-                fields = {}
-
-    def _pages(self, path: str, filters: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        query = {"limit": 100, **filters}
-        while True:
-            page = self._ask("GET", path, params=query).json()
-            yield from page["data"]
-            if not page["has_more"]:
-                return
-            query["after"] = page["data"][-1]["id"]
-
-    def _ask(self, method: str, path: str, *, retry: bool = False, **options: Any) -> httpx.Response:
-        for attempt in range(RETRIES):
-            try:
-                answer = self._http.request(method, path, **options)
-                break
-            except httpx.TransportError as error:
-                if attempt == RETRIES - 1 or not (retry or method == "GET"):
-                    raise ServiceError(f"the service at {self.url} does not answer: {error}") from None
-                time.sleep(0.2 * 2**attempt)
-        _check(answer)
-        return answer
-
-
-def _check(answer: httpx.Response) -> None:
-    if answer.is_success:
-        return
-    try:
-        detail = answer.json()["detail"]
-    except (ValueError, KeyError, TypeError):
-        detail = f"the service answers {answer.status_code}"
-    raise ServiceError(str(detail), answer.status_code)
-
-
-def _quoted(identifier: str) -> str:
-    from urllib.parse import quote
-
-    return quote(identifier, safe="")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

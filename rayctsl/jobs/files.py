@@ -2,7 +2,8 @@
 
 A job folder holds `spec.json` (written once by whoever accepted the job), maybe the flag `cancel`, and one folder per
 attempt, so that an attempt believed dead can never overwrite a later one: `attempt-1/events.jsonl`, `progress.json`,
-`checkpoint.safetensors`, `model.safetensors`, and `result.json`, written last. A worker's folder holds `job.json`,
+`checkpoint.safetensors`, `log.txt`, the model
+(`model.safetensors`, `model.json`, `README.md`), and `result.json`, written last. A worker's folder holds `job.json`,
 where only the service writes, and `alive.json`, where only the worker does.
 """
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import re
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,14 +14,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from rayctsl.config import ModelConfig
 from rayctsl.contract import package_versions
 from rayctsl.data.library import Dataset, open_dataset
 from rayctsl.jobs.contracts import Failure, JobSpec, Outcome, Result, RunName, StepProgress, Weights, read_spec
 from rayctsl.jobs.files import (
     CANCEL,
     CHECKPOINT,
-    MODEL,
     PROGRESS,
     RESULT,
     SPEC,
@@ -30,14 +27,15 @@ from rayctsl.jobs.files import (
     attempt_folder,
     read_document,
 )
-from rayctsl.jobs.model import save_finetuned
+from rayctsl.jobs.log import JobLog, without_paths
+from rayctsl.jobs.model_card import SeedSummary
+from rayctsl.jobs.saved_model import save_model
 from rayctsl.learning.finetune import CurvePoint, Finetuner
-from rayctsl.models import build_model
+from rayctsl.learning.start import Start, start_from
 from rayctsl.registry import Initialization, open_initialization
 from rayctsl.storage import Storage
 from rayctsl.words import one_line
 
-ABSOLUTE_PATH = re.compile(r"(?<![\w.])(?:[a-z][a-z0-9+]*:/)?/[\w.@~+-]+(?:/[\w.@~+-]*)*")
 Runs = dict[RunName, Finetuner]
 
 
@@ -63,9 +61,20 @@ def run_job(job: Storage, attempt: int, pace: Pace | None = None, device: str = 
     here = job.inside(attempt_folder(attempt))
     if (earlier := read_document(here, RESULT, Outcome)) is not None:
         return earlier
+    log = JobLog(here)
+    with log.listening():
+        outcome = _attempt(job, attempt, pace or Pace(), device, log)
+    here.write(RESULT, outcome.to_bytes())
+    for number in range(1, attempt + 1):  # nobody goes on from them any more
+        job.delete(f"{attempt_folder(number)}/{CHECKPOINT}")
+    return outcome
+
+
+def _attempt(job: Storage, attempt: int, pace: Pace, device: str, log: JobLog) -> Outcome:
     end = partial(Outcome, attempt=attempt)
+    log.say(f"attempt {attempt} begins on {device}")
     try:
-        result = _train(job, attempt, pace or Pace(), device)
+        result = _train(job, attempt, pace, device, log)
         outcome = end(status="succeeded", result=result, finished_at=_now())
     except CancelledError:
         outcome = end(status="cancelled", finished_at=_now())
@@ -75,7 +84,7 @@ def run_job(job: Storage, attempt: int, pace: Pace | None = None, device: str = 
         raise
     except Exception as error:  # whatever a model or dataset does: the job has failed, the worker goes on
         outcome = end(status="failed", error=_failure(error), finished_at=_now())
-    here.write(RESULT, outcome.to_bytes())
+    log.say(f"it has {outcome.status}" + (f": {outcome.error.message}" if outcome.error else ""))
     return outcome
 
 
@@ -83,7 +92,7 @@ def _failure(error: Exception) -> Failure:
     """The reason as its user may see it: a sentence without this machine's paths; the rest goes to the worker's log."""
     traceback.print_exception(error, file=sys.stderr)
     if isinstance(error, ValueError):
-        return Failure(code="bad_input", message=ABSOLUTE_PATH.sub("…", one_line(error, 500)))
+        return Failure(code="bad_input", message=without_paths(one_line(error, 500)))
     kind = type(error).__name__
     return Failure(code="internal", message=f"{kind} while training; the log of the job's worker says more")
 
@@ -111,29 +120,33 @@ class _Watch:
             self._last_save = time.monotonic()
 
 
-def _train(job: Storage, attempt: int, pace: Pace, device: str) -> Result:
+def _train(job: Storage, attempt: int, pace: Pace, device: str, log: JobLog) -> Result:
     here = job.inside(attempt_folder(attempt))
     watch, events = _Watch(job, here, pace), EventLog(job, attempt)
     watch.look_up(0)
     spec = read_spec(job.read(SPEC))
-    runs, dataset, model = _prepare(spec, device)
+    start = start_from(_open(spec))
+    runs, dataset = _prepare(spec, start, device)
+    log.say(f"{start.name} on {dataset.name}: {len(runs['initialization'].train_indices)} training images")
     if checkpoint := _latest_checkpoint(job, attempt):
         _restore(runs, checkpoint)
         events.resume(attempt, min(tuner.step for tuner in runs.values()))
+        log.say(f"goes on from step {events.events[-1].step}")  # type: ignore[union-attr]
     elif not events.events:
         events.start(spec.config.steps, tuple(runs))
     while unfinished := {name: tuner for name, tuner in runs.items() if tuner.step < tuner.config.steps}:
         # Always the run that is behind, so that the two curves of a comparison grow side by side.
         name, tuner = min(unfinished.items(), key=lambda item: item[1].step)
-        tuner.run(tuner.step + 1, on_point=partial(_report, events, name))
+        tuner.run(tuner.step + 1, on_point=partial(_report, events, log, name))
         watch.after_step(runs)
     watch.look_up(spec.config.steps)
-    data = save_finetuned(runs["initialization"].module, model, dataset.train.info)
-    here.write(MODEL, data)
-    return _result(runs, dataset, data)
+    tuner = runs["initialization"]
+    alone = SeedSummary(count=1, mean=tuner.curve[-1].accuracy, interval=None)
+    card = save_model(here, tuner, start, spec.seed, alone)
+    return _result(runs, dataset, Weights(sha256=card.sha256, size=card.size))
 
 
-def _result(runs: Runs, dataset: Dataset, model: bytes) -> Result:
+def _result(runs: Runs, dataset: Dataset, weights: Weights) -> Result:
     tuner = runs["initialization"]
     return Result(
         accuracy=tuner.curve[-1].accuracy,
@@ -143,25 +156,23 @@ def _result(runs: Runs, dataset: Dataset, model: bytes) -> Result:
         test_size=len(dataset.test),
         num_classes=dataset.num_classes,
         dataset_checksum=dataset.train.info.checksum,
-        weights=Weights(sha256=hashlib.sha256(model).hexdigest(), size=len(model)),
+        weights=weights,
         versions=package_versions(),
     )
 
 
-def _prepare(spec: JobSpec, device: str) -> tuple[Runs, Dataset, ModelConfig]:
-    """The runs by name (`initialization`, and `scratch` for a comparison), the dataset and the model."""
-    initialization = _open(spec)
+def _prepare(spec: JobSpec, start: Start, device: str) -> tuple[Runs, Dataset]:
+    """The runs by name (`initialization`, and `scratch` for a comparison) and the dataset."""
     dataset = open_dataset(spec.dataset, spec.data_root)
-    model = initialization.card.built_in
 
-    def start(phi: dict[str, Tensor] | None) -> Finetuner:
-        module = build_model(model, dataset.num_classes, spec.seed)
+    def begin(phi: Mapping[str, Tensor] | None) -> Finetuner:
+        module = start.build(dataset.num_classes, spec.seed)
         return Finetuner(module, dataset, spec.config, seed=spec.seed, phi=phi, device=device)
 
-    runs: Runs = {"initialization": start(initialization.phi())}
+    runs: Runs = {"initialization": begin(start.phi)}
     if spec.compare_with_scratch:
-        runs["scratch"] = start(None)
-    return runs, dataset, model
+        runs["scratch"] = begin(None)
+    return runs, dataset
 
 
 def _open(spec: JobSpec) -> Initialization:
@@ -176,10 +187,11 @@ def _open(spec: JobSpec) -> Initialization:
     return initialization
 
 
-def _report(events: EventLog, run: RunName, point: CurvePoint) -> None:
+def _report(events: EventLog, log: JobLog, run: RunName, point: CurvePoint) -> None:
     if not math.isfinite(point.loss):
         raise ValueError(f"training diverged by step {point.step}: the loss is not finite; try a smaller learning rate")
     events.reach(run, point.step, point.loss, point.accuracy)
+    log.say(f"{run}, step {point.step}: loss {point.loss:.4f}, accuracy {100 * point.accuracy:.2f} %")
 
 
 def _checkpoint(runs: Runs) -> bytes:

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, delete, func, insert, select, update
 
 from rayctsl.contract import JsonObject
 from rayctsl.jobs.contracts import Failure, JobSpec, Result, Status, read_spec
-from serve.jobs.tables import GATE, JOBS, SLOTS
+from serve.jobs.tables import GATE, JOBS, SLOTS, WEBHOOKS
 
 ACTIVE = ("starting", "running", "cancelling")
 TERMINAL = ("succeeded", "failed", "cancelled")
@@ -85,6 +85,7 @@ class NewJob:
     fingerprint: str
     key: str | None = None  # the client's Idempotency-Key
     owner: str | None = None
+    webhook: tuple[str, str] | None = None  # address and secret of whoever is to be told of the end
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,10 @@ class JobStore:
                 "created_at": round(time.time(), 3),
             }
             connection.execute(insert(JOBS).values(values))
+            if new.webhook is not None:
+                url, secret = new.webhook
+                waiting = {"job": values["id"], "url": url, "secret": secret, "status": "waiting"}
+                connection.execute(insert(WEBHOOKS).values(waiting))
             query = select(*FIELDS).where(JOBS.c.id == values["id"])
             return _job(connection.execute(query).one()), True
 
@@ -196,6 +201,37 @@ class JobStore:
         query = select(*FIELDS).where(JOBS.c.status.in_(ACTIVE)).order_by(JOBS.c.number)
         with self._engine.connect() as connection:
             return [_job(row) for row in connection.execute(query)]
+
+    def delete(self, job: JobRow) -> None:
+        """Forget a job that has ended, with whoever was to be told of it."""
+        with self._writing() as connection:
+            connection.execute(delete(WEBHOOKS).where(WEBHOOKS.c.job == job.id))
+            connection.execute(delete(JOBS).where(JOBS.c.id == job.id, JOBS.c.status.in_(TERMINAL)))
+
+    def ended_before(
+        self,
+        moment: float,
+        limit: int,
+        *,
+        with_model: bool = False,
+        status: str | None = None,
+        owner: str | None = None,
+    ) -> list[JobRow]:
+        """The jobs that ended longest ago; only one owner's when one is named."""
+        wanted = (status,) if status is not None else TERMINAL
+        query = select(*FIELDS).where(JOBS.c.status.in_(wanted), JOBS.c.finished_at <= moment)
+        if owner is not None:
+            query = query.where(JOBS.c.owner == owner)
+        if with_model:
+            query = query.where(JOBS.c.status == "succeeded", JOBS.c.model_deleted_at.is_(None))
+        with self._engine.connect() as connection:
+            return [_job(row) for row in connection.execute(query.order_by(JOBS.c.number).limit(limit))]
+
+    def last_use(self, stored: str) -> float | None:
+        """When a job on this dataset was last asked for."""
+        query = select(func.max(JOBS.c.created_at)).where(JOBS.c.spec["dataset"].as_string() == stored)
+        with self._engine.connect() as connection:
+            return connection.execute(query).scalar_one()
 
     def needs_dataset(self, stored: str) -> bool:
         """Whether a job that has not ended reads this dataset."""

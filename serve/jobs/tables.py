@@ -72,6 +72,18 @@ KEYS = Table(
     Column("revoked_at", Float),
 )
 
+WEBHOOKS = Table(
+    "webhooks",
+    METADATA,
+    Column("job", String(40), primary_key=True),
+    Column("url", String(2000), nullable=False),
+    Column("secret", String(128), nullable=False),
+    Column("status", String(16), nullable=False, index=True),  # waiting, delivered, failed
+    Column("attempts", Integer, nullable=False, default=0),
+    Column("next_at", Float, nullable=False, default=0.0),
+    Column("error", String(200)),
+)
+
 # One row that accepting transactions lock, so that counting and adding are one step on every database.
 GATE = Table("queue_gate", METADATA, Column("id", Integer, primary_key=True))
 

@@ -68,5 +68,6 @@ def _result(job: JobRow, prefix: str) -> JobResult | None:
     if job.result is None:
         return None
     weights = job.result.weights
-    shown = JobWeights(sha256=weights.sha256, size=weights.size, url=f"{prefix}/finetune/{job.id}/weights")
+    url = f"{prefix}/finetune/{job.id}/weights" if job.model_deleted_at is None else None
+    shown = JobWeights(sha256=weights.sha256, size=weights.size, url=url)
     return JobResult(**{**dict(job.result), "weights": shown})

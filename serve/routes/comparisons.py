@@ -35,6 +35,8 @@ class ComparisonRequest(RecipeRequest):
     """Their ids."""
     seeds: Annotated[int, Field(ge=1, le=20)] = 3
     """Independent runs of each, paired by seed."""
+    compare_with_scratch: bool = True
+    """Train from random weights too, beside the first initialization and on the same batches."""
 
 
 class PlaceDocument(BaseModel):
@@ -79,7 +81,12 @@ def create_comparison(service: Fresh, request: Request, body: ComparisonRequest)
         for seed in range(body.seeds):  # seed by seed, so that early numbers compare everybody
             for name in names:
                 asked = FinetuneRequest(
-                    **recipe, dataset=body.dataset, initialization=name, seed=seed, label=f"comparison, seed {seed}"
+                    **recipe,
+                    dataset=body.dataset,
+                    initialization=name,
+                    seed=seed,
+                    compare_with_scratch=body.compare_with_scratch and name == names[0],
+                    label=f"comparison, seed {seed}",
                 )
                 made[name].append(accept(service, asked, caller)[0])
     except HttpProblem:
@@ -104,20 +111,20 @@ def list_comparisons(service: Here, request: Request) -> list[ComparisonDocument
 @router.get("/comparisons/{id}", operation_id="get_comparison", responses=documented(404, 422))
 def get_comparison(service: Here, request: Request, id: ComparisonId) -> ComparisonDocument:
     """The leaderboard as it stands, and the jobs with their curves."""
-    return _show(service, _require(service, request, id))
+    return _show(service, find_comparison(service, request, id))
 
 
 @router.post("/comparisons/{id}/cancel", operation_id="cancel_comparison", responses=documented(404, 422))
 def cancel_comparison(service: Here, request: Request, id: ComparisonId) -> ComparisonDocument:
     """Cancel whatever of it has not ended."""
-    comparison = _require(service, request, id)
+    comparison = find_comparison(service, request, id)
     for row in [row for of in comparisons.rows_of(service.store, comparison).values() for row in of]:
         if row is not None and not row.ended:
             cancel(service, row)
     return _show(service, comparison)
 
 
-def _require(service: Service, request: Request, identifier: str) -> Comparison:
+def find_comparison(service: Service, request: Request, identifier: str) -> Comparison:
     found = comparisons.find(service.storage, identifier)
     if found is None or not caller_of(request).owns(found.owner):
         raise HttpProblem(404, f"There is no comparison '{identifier}'.", "unknown-comparison")

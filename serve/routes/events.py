@@ -14,10 +14,12 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from rayctsl.contract import JsonObject
+from rayctsl.jobs.files import job_folder
+from rayctsl.jobs.log import read_log
 from serve.jobs.store import JobRow
 from serve.jobs.view import dump_job, job_events, show_job
 from serve.problems import HttpProblem, Responses, documented
@@ -30,7 +32,13 @@ POLL_SECONDS = 0.3
 KEEP_ALIVE_SECONDS = 15.0
 
 RESPONSES: Responses = {
-    200: {"description": "The stream", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
+    200: {
+        "description": "The stream, or the list so far",
+        "content": {
+            "text/event-stream": {"schema": {"type": "string"}},
+            "application/json": {"schema": {"type": "object"}},
+        },
+    },
     204: {"description": "The job has ended and the client has seen everything"},
     **documented(404, 422, 429),
 }
@@ -42,9 +50,13 @@ async def stream_events(
     request: Request,
     id: JobName,
     last_event_id: Annotated[str | None, Header(pattern="^[0-9]{1,9}$")] = None,
+    accept: Annotated[str, Header(description="application/json for the events so far, as a list")] = "",
 ) -> Response:
     """`started`, `point` (step, loss, accuracy of a run), `resumed`, `status`, and at last `end` with the job."""
     job = await asyncio.to_thread(find_job, service, request, id)
+    if accept.partition(";")[0].strip() == "application/json":
+        events = await asyncio.to_thread(job_events, job, service.storage)
+        return JSONResponse({"object": "list", "data": [event.to_json() for event in events]})
     seen = int(last_event_id or 0)
     if job.ended and seen > len(await asyncio.to_thread(job_events, job, service.storage)):
         return Response(status_code=204)  # tells a browser not to come again
@@ -56,6 +68,20 @@ async def stream_events(
             429, "Too many event streams are open; ask for the job itself.", headers={"retry-after": "15"}
         )
     return CountedStream(service, _stream(service, job, seen, prefix_of(request)), headers)
+
+
+@router.get(
+    "/finetune/{id}/log",
+    operation_id="job_log",
+    response_class=PlainTextResponse,
+    responses=documented(404, 422),
+)
+def get_log(service: Here, request: Request, id: JobName) -> PlainTextResponse:
+    """What was said and printed while the job ran, attempt by attempt; without the machine's paths."""
+    job = find_job(service, request, id)
+    folder = service.storage.inside(job_folder(job.id))
+    parts = (read_log(folder, number) for number in range(1, job.attempt + 1))
+    return PlainTextResponse("".join(parts))
 
 
 class CountedStream(StreamingResponse):
@@ -80,7 +106,10 @@ async def _stream(service: Service, job: JobRow, seen: int, prefix: str) -> Asyn
     shown, last_sent = None, time.monotonic()
     while not service.closing.is_set():
         # The job first: once it has ended its log is complete, so the events read after it are all there are.
-        job = await asyncio.to_thread(lambda: service.store.get(job.id)) or job
+        current = await asyncio.to_thread(service.store.get, job.id)
+        if current is None:  # it was deleted
+            return
+        job = current
         events = await asyncio.to_thread(job_events, job, service.storage)
         for event in events[seen:]:
             yield _block(event.type, event.to_json(), event.id)

@@ -20,10 +20,11 @@ from serve.jobs.store import JobChange, JobRow, KeyReusedError, NewJob, QueueFul
 from serve.jobs.view import dump_job, show_job
 from serve.keys import Caller
 from serve.problems import HttpProblem, documented
-from serve.routes.initializations import WEIGHTS_RESPONSES, Fresh, find
-from serve.routes.lookup import Here, JobId, JobName, find_job, own_job, visible_to
-from serve.schemas import ID, JOB_ID, FinetuneRequest, Job, JobList
+from serve.routes.initializations import LATEST, WEIGHTS_RESPONSES, Fresh, find
+from serve.routes.lookup import Here, JobId, JobName, find_alias, find_job, own_job, visible_to
+from serve.schemas import ID, JOB_ID, FinetuneRequest, Job, JobList, WebhookState
 from serve.service import Service, caller_of
+from serve.webhooks import RefusedAddressError, check_url
 
 router = APIRouter(tags=["finetune"])
 Key = Annotated[
@@ -88,8 +89,10 @@ def create_job(service: Fresh, request: Request, body: FinetuneRequest, idempote
 
 def accept(service: Service, body: FinetuneRequest, caller: Caller, key: str | None = None) -> tuple[JobRow, bool]:
     """Put a job into the queue, within its owner's share and quota, and wake the dispatcher."""
-    spec = build_spec(service, body, caller.name)
-    asked = NewJob(body.model_dump(mode="json"), spec, _fingerprint(body), key, caller.name)
+    spec = build_spec(service, body, caller)
+    webhook = (body.webhook.url, body.webhook.secret) if body.webhook else None
+    wanted = body.model_dump(mode="json", exclude={"webhook"})
+    asked = NewJob(wanted, spec, _fingerprint(body), key, caller.name, webhook)
     try:
         job, new = service.store.create(
             asked,
@@ -114,18 +117,18 @@ def _fingerprint(body: FinetuneRequest) -> str:
     return hashlib.sha256(json.dumps(body.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
 
 
-def build_spec(service: Service, body: FinetuneRequest, owner: str | None) -> JobSpec:
+def build_spec(service: Service, body: FinetuneRequest, caller: Caller) -> JobSpec:
     """Everything that the worker needs, names looked up; nothing of it is a path or address from the request."""
     if body.steps > service.settings.max_steps:
         raise HttpProblem(422, f"Steps must be at most {service.settings.max_steps}.")
-    stored = service.uploads.resolve(body.dataset, owner)
+    if body.webhook is not None:
+        _check_webhook(service, body.webhook.url)
+    stored = service.uploads.resolve(body.dataset, caller.name)
     dataset = service.datasets.require(stored)
-    if body.initialization is not None:
-        entry = find(service, body.initialization)
-    elif service.index.newest_first:
-        entry = service.index.newest_first[0]
-    else:
-        raise HttpProblem(409, "The storage holds no initialization yet: train one first.", "no-initialization")
+    name = body.initialization or LATEST
+    if name == "best" and name not in service.index.by_id:
+        name = find_alias(service, caller, f"best@{body.dataset}").spec.initialization.id
+    entry = find(service, name)
     source = Source(id=entry.id, sha256=entry.card.sha256, path=entry.initialization.path)
     return JobSpec(
         dataset=stored,
@@ -135,6 +138,15 @@ def build_spec(service: Service, body: FinetuneRequest, owner: str | None) -> Jo
         compare_with_scratch=body.compare_with_scratch,
         config=body.recipe(dataset.num_test),
     )
+
+
+def _check_webhook(service: Service, url: str) -> None:
+    if service.settings.webhooks == "off":
+        raise HttpProblem(422, "webhook: the operator has switched webhooks off.")
+    try:
+        check_url(url, private=service.settings.webhooks == "any")
+    except RefusedAddressError as error:
+        raise HttpProblem(422, f"webhook.url: {error}.") from None
 
 
 @router.get("/finetune", operation_id="list_jobs", responses=documented(404, 422), response_model=JobList)
@@ -159,6 +171,8 @@ def get_job(service: Here, request: Request, id: JobName) -> Response:
     job = find_job(service, request, id)
     predicted = None if job.ended else service.forecast.seconds(job.spec)
     shown = show_job(job, service.storage, prefix=prefix_of(request), predicted=predicted)
+    if (told := service.webhooks.find(job.id)) is not None:
+        shown.webhook = WebhookState(status=told.status, attempts=told.attempts, error=told.error)  # type: ignore[arg-type]
     return JSONResponse(dump_job(shown))
 
 

@@ -1,32 +1,33 @@
 """The read side of the Hugging Face Hub's protocol, so that its own clients download initializations from here.
 
-An initialization is the model repository `rayctsl/<id>` with one commit: the hash of its card.
+An initialization is the model repository `rayctsl/<id>`, a published model `rayctsl/<name>`, each with one commit: the
+hash of its card.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
+import re
 from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from starlette.responses import JSONResponse, Response
 
-from rayctsl.card import CARD, PHI, README
 from rayctsl.contract import JsonObject
 from serve.files import FileAnswer
-from serve.index import IndexEntry
 from serve.problems import HttpProblem, Responses, documented
+from serve.repositories import Repository, all_repositories, find_repository
 from serve.routes.initializations import WEIGHTS_RESPONSES, Fresh
+from serve.schemas import ID
 from serve.service import Service
 
 router = APIRouter(tags=["hugging face hub"])
 NAMESPACE = "rayctsl"
-FILES = (CARD, README, PHI)
+NAME = re.compile(ID)
 Namespace = Annotated[str, Path(max_length=96, description=f"Always {NAMESPACE}")]
-Repository = Annotated[str, Path(max_length=96, description="An initialization's id")]
+RepositoryName = Annotated[str, Path(max_length=96, description="An initialization's id, or a published model's name")]
 Revision = Annotated[str, Path(max_length=64, description="main, or the commit")]
 LISTED: Responses = {200: {"content": {"application/json": {"schema": {"type": "array", "items": {"type": "object"}}}}}}
 DOCUMENT: Responses = {200: {"content": {"application/json": {"schema": {"type": "object"}}}}}
@@ -45,9 +46,14 @@ async def models(
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
 ) -> Response:
     """The repositories."""
-    entries = service.index.newest_first if author == NAMESPACE else []
-    found = [entry for entry in entries if search.lower() in f"{NAMESPACE}/{entry.search}"]
-    return JSONResponse([_describe(entry) for entry in found[:limit]])
+    repositories = await asyncio.to_thread(all_repositories, service) if author == NAMESPACE else []
+    found = [each for each in repositories if search.lower() in _searched(each)]
+    return JSONResponse([_describe(each) for each in found[:limit]])
+
+
+def _searched(repository: Repository) -> str:
+    words = repository.entry.search if repository.entry else " ".join((repository.name, *repository.tags)).lower()
+    return f"{NAMESPACE}/{words}"
 
 
 @router.get(
@@ -56,7 +62,7 @@ async def models(
     response_class=Response,
     responses={**DOCUMENT, **documented(404, 422)},
 )
-async def refs(service: Fresh, namespace: Namespace, repository: Repository) -> Response:
+async def refs(service: Fresh, namespace: Namespace, repository: RepositoryName) -> Response:
     """The one branch."""
     entry = _find(service, namespace, repository, "main")
     branch = {"name": "main", "ref": "refs/heads/main", "targetCommit": entry.commit}
@@ -69,11 +75,11 @@ async def refs(service: Fresh, namespace: Namespace, repository: Repository) -> 
     response_class=Response,
     responses={**LISTED, **documented(404, 422)},
 )
-async def commits(service: Fresh, namespace: Namespace, repository: Repository, revision: Revision) -> Response:
+async def commits(service: Fresh, namespace: Namespace, repository: RepositoryName, revision: Revision) -> Response:
     """The one commit."""
     entry = _find(service, namespace, repository, revision)
-    made = {"id": entry.commit, "title": f"Publish {entry.id}", "message": "", "authors": []}
-    return JSONResponse([{**made, "date": _hub_time(entry.card.created)}])
+    made = {"id": entry.commit, "title": f"Publish {entry.name}", "message": "", "authors": []}
+    return JSONResponse([{**made, "date": _hub_time(entry.created)}])
 
 
 @router.get(
@@ -82,7 +88,7 @@ async def commits(service: Fresh, namespace: Namespace, repository: Repository, 
     response_class=Response,
     responses={**DOCUMENT, **documented(404, 422)},
 )
-async def model(service: Fresh, namespace: Namespace, repository: Repository) -> Response:
+async def model(service: Fresh, namespace: Namespace, repository: RepositoryName) -> Response:
     """What the repository holds."""
     return JSONResponse(_describe(_find(service, namespace, repository, "main")))
 
@@ -93,7 +99,7 @@ async def model(service: Fresh, namespace: Namespace, repository: Repository) ->
     response_class=Response,
     responses={**DOCUMENT, **documented(404, 422)},
 )
-async def revision(service: Fresh, namespace: Namespace, repository: Repository, revision: Revision) -> Response:
+async def revision(service: Fresh, namespace: Namespace, repository: RepositoryName, revision: Revision) -> Response:
     """What the repository holds at a revision."""
     return JSONResponse(_describe(_find(service, namespace, repository, revision)))
 
@@ -104,24 +110,24 @@ async def revision(service: Fresh, namespace: Namespace, repository: Repository,
     response_class=Response,
     responses={**LISTED, **documented(404, 422, 503)},
 )
-async def tree(service: Fresh, namespace: Namespace, repository: Repository, revision: Revision) -> Response:
+async def tree(service: Fresh, namespace: Namespace, repository: RepositoryName, revision: Revision) -> Response:
     """The files with their sizes and checksums."""
     entry = _find(service, namespace, repository, revision)
-    return JSONResponse(await asyncio.to_thread(lambda: [_file(service, entry, name) for name in FILES]))
+    return JSONResponse(await asyncio.to_thread(lambda: [_file(service, entry, name) for name in entry.files]))
 
 
 async def resolve(
-    service: Fresh, namespace: Namespace, repository: Repository, revision: Revision, name: str
+    service: Fresh, namespace: Namespace, repository: RepositoryName, revision: Revision, name: str
 ) -> Response:
-    """One file of an initialization."""
+    """One file of a repository."""
     entry = _find(service, namespace, repository, revision)
-    if name not in FILES:
+    if name not in entry.files:
         raise HttpProblem(
             404, "Entry not found.", headers={"x-error-code": "EntryNotFound", "x-repo-commit": entry.commit}
         )
-    file, checksum = await asyncio.to_thread(_open, service, entry, name)
+    file, checksum = await asyncio.to_thread(entry.open, service, name)
     headers = {"x-repo-commit": entry.commit}
-    if name == PHI:
+    if name == entry.large:
         headers |= {"x-linked-etag": f'"{checksum}"', "x-linked-size": str(os.fstat(file).st_size)}
     return FileAnswer(file, checksum, name, headers=headers, metrics=service.metrics)
 
@@ -130,50 +136,43 @@ _PATH = "/{namespace}/{repository}/resolve/{revision}/{name}"
 router.get(_PATH, operation_id="hub_file", response_class=Response, responses=WEIGHTS_RESPONSES)(resolve)
 
 
-def _find(service: Service, namespace: str, repository: str, revision: str) -> IndexEntry:
-    entry = service.index.by_id.get(repository) if namespace == NAMESPACE else None
-    if entry is None:
+def _find(service: Service, namespace: str, repository: str, revision: str) -> Repository:
+    found = find_repository(service, repository) if namespace == NAMESPACE and NAME.fullmatch(repository) else None
+    if found is None:
         raise HttpProblem(404, "Repository not found.", headers={"x-error-code": "RepoNotFound"})
-    if revision not in ("main", entry.commit):
+    if revision not in ("main", found.commit):
         raise HttpProblem(404, "Revision not found.", headers={"x-error-code": "RevisionNotFound"})
-    return entry
+    return found
 
 
-def _open(service: Service, entry: IndexEntry, name: str) -> tuple[int, str]:
-    """A file and its checksum as the hub has it: large ones by their sha256, small ones by the name git gives them."""
-    file = service.index.open(entry, name)
-    if name == PHI:
-        return file, entry.card.sha256
-    content = os.pread(file, os.fstat(file).st_size, 0)
-    return file, hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
-
-
-def _file(service: Service, entry: IndexEntry, name: str) -> JsonObject:
-    file, checksum = _open(service, entry, name)
+def _file(service: Service, repository: Repository, name: str) -> JsonObject:
+    file, checksum = repository.open(service, name)
     size = os.fstat(file).st_size
     os.close(file)
     described = {"type": "file", "path": name, "size": size, "oid": checksum[:40]}
-    return {**described, "lfs": {"oid": checksum, "size": size, "pointerSize": 134}} if name == PHI else described
+    if name != repository.large:
+        return described
+    return {**described, "lfs": {"oid": checksum, "size": size, "pointerSize": 134}}
 
 
-def _describe(entry: IndexEntry) -> JsonObject:
-    card = entry.card
+def _describe(repository: Repository) -> JsonObject:
+    name = f"{NAMESPACE}/{repository.name}"
     return {
-        "_id": entry.commit[:24],
-        "id": f"{NAMESPACE}/{entry.id}",
-        "modelId": f"{NAMESPACE}/{entry.id}",
+        "_id": repository.commit[:24],
+        "id": name,
+        "modelId": name,
         "author": NAMESPACE,
-        "sha": entry.commit,
-        "lastModified": _hub_time(card.created),
-        "createdAt": _hub_time(card.created),
+        "sha": repository.commit,
+        "lastModified": _hub_time(repository.created),
+        "createdAt": _hub_time(repository.created),
         "private": False,
         "gated": False,
         "disabled": False,
         "downloads": 0,
         "likes": 0,
         "library_name": "rayctsl",
-        "tags": ["meta-learning", "image-classification", *card.tasks],
-        "siblings": [{"rfilename": name} for name in FILES],
+        "tags": ["image-classification", *repository.tags],
+        "siblings": [{"rfilename": file} for file in repository.files],
     }
 
 

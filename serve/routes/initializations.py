@@ -22,6 +22,7 @@ Id = Annotated[str, Path(pattern=ID, description="An initialization's id")]
 Name = Annotated[str | None, Query(max_length=100)]
 Sort = Literal["-created", "created", "id", "-id", "size", "-size", "method", "-method", "model", "-model"]
 
+LATEST = "latest"
 KEYS: dict[str, Callable[[IndexEntry], str | int]] = {
     "created": lambda entry: entry.card.created,
     "id": lambda entry: entry.id,
@@ -39,7 +40,7 @@ WEIGHTS_RESPONSES: Responses = {
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     },
     304: {"description": "The client has it already"},
-    **documented(404, 416, 422, 503),
+    **documented(404, 409, 416, 422, 503),
 }
 
 
@@ -54,7 +55,12 @@ Fresh = Annotated[Service, Depends(fresh)]
 
 
 def find(service: Service, identifier: str) -> IndexEntry:
+    """The initialization of this id; `latest` is the newest."""
     entry = service.index.by_id.get(identifier)
+    if entry is None and identifier == LATEST:
+        if not service.index.newest_first:
+            raise HttpProblem(409, "The storage holds no initialization yet: train one first.", "no-initialization")
+        return service.index.newest_first[0]
     if entry is None:
         hint = suggest(identifier, service.index.by_id)
         raise HttpProblem(404, f"There is no initialization '{identifier}'{hint}", "unknown-initialization")
@@ -106,7 +112,7 @@ def _broken(service: Service) -> list[BrokenCard]:
     return sorted(service.index.broken.values(), key=lambda card: card.folder)
 
 
-@router.get("/initializations/{id}", responses=documented(404, 422), response_model=InitializationDocument)
+@router.get("/initializations/{id}", responses=documented(404, 409, 422), response_model=InitializationDocument)
 async def get_initialization(service: Fresh, id: Id) -> Response:
     """The card."""
     return Response(find(service, id).document, media_type="application/json")

@@ -32,7 +32,7 @@ def find_job(service: Service, request: Request, name: str) -> JobRow:
     """A job to look at."""
     caller = caller_of(request)
     if name.startswith(("latest", "best")):
-        return _find_alias(service, caller, name)
+        return find_alias(service, caller, name)
     job = service.store.get(name)
     if job is None or (is_private(job.spec.dataset) and not caller.owns(job.owner)):
         raise HttpProblem(404, f"There is no job '{name}'.", "unknown-job")
@@ -47,7 +47,7 @@ def own_job(service: Service, request: Request, identifier: str) -> JobRow:
     return job
 
 
-def _find_alias(service: Service, caller: Caller, name: str) -> JobRow:
+def find_alias(service: Service, caller: Caller, name: str) -> JobRow:
     kind, _, dataset = name.partition("@")
     stored = service.uploads.resolve(dataset, caller.name) if dataset else None
     job = service.store.with_model(stored, best=kind == "best", only=visible_to(caller))

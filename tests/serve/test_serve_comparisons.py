@@ -17,8 +17,9 @@ def client(waiting_service: Instance):
         yield http
 
 
-def row(accuracy: float | None) -> SimpleNamespace:
-    return SimpleNamespace(result=None if accuracy is None else SimpleNamespace(accuracy=accuracy))
+def row(accuracy: float | None, scratch: float | None = None) -> SimpleNamespace:
+    result = None if accuracy is None else SimpleNamespace(accuracy=accuracy, scratch_accuracy=scratch)
+    return SimpleNamespace(result=result)
 
 
 def test_the_leaderboard_compares_seeds_that_all_have_finished():
@@ -33,6 +34,12 @@ def test_the_leaderboard_compares_seeds_that_all_have_finished():
 def test_pairs_of_seeds_give_the_interval():
     first, second = leaderboard({"a": [row(0.5), row(0.8)], "b": [row(0.4), row(0.7)]})  # type: ignore[arg-type]
     assert (first.initialization, second.behind, second.behind_interval) == ("a", pytest.approx(0.1), pytest.approx(0))
+
+
+def test_random_weights_have_a_place_of_their_own():
+    first, second = leaderboard({"a": [row(0.5, 0.3), row(0.8, 0.5)]})  # type: ignore[arg-type]
+    assert (first.initialization, second.initialization) == ("a", "from scratch")
+    assert (second.accuracy, second.behind, second.finished) == (0.4, 0.25, 2)
 
 
 def test_asked_for_looked_at_and_cancelled(client):

@@ -5,6 +5,7 @@ import { empty, h, say } from "./dom.js";
 import { forgetToken, token } from "./token.js";
 import { showDatasets } from "./views/datasets.js";
 import { showComparison } from "./views/compare.js";
+import { showComparisons } from "./views/comparison.js";
 import { showForm } from "./views/form.js";
 import { showInitialization } from "./views/initialization.js";
 import { showInitializations } from "./views/initializations.js";
@@ -21,6 +22,8 @@ const ROUTES = [
   [/^\/datasets\/?$/, showDatasets, "datasets"],
   [/^\/datasets\/([^/]+)$/, showDatasets, "datasets"],
   [/^\/compare\/?$/, showComparison, "jobs"],
+  [/^\/comparisons\/?$/, showComparisons, "jobs"],
+  [/^\/comparisons\/([^/]+)$/, showComparisons, "jobs"],
   [/^\/finetune\/?$/, showForm, "finetune"],
 ];
 

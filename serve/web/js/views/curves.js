@@ -32,7 +32,7 @@ export function numbers(job) {
       const difference = 100 * (points.initialization.get(both)?.accuracy - points.scratch.get(both)?.accuracy);
       say(gainLabel, both && !hasEnded(now) ? `difference at step ${count(both)}, points` : "difference, points");
       say(gain, Number.isFinite(difference) ? `${difference < 0 ? "−" : "+"}${Math.abs(difference).toFixed(1)}` : "–");
-      if (now.result && !download) node.append((download = model(now)));
+      if (now.result?.weights.url && !download) node.append((download = model(now)));
     },
   };
 }

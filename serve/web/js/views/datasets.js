@@ -1,12 +1,17 @@
 /** Own images: drop a folder or an archive, see what was understood, start a fine-tune on it. */
 
-import { get, post, request } from "../api.js";
+import { get, request } from "../api.js";
 import { failure, h, loading, say } from "../dom.js";
 import { count } from "../format.js";
+import { sendArchive } from "../sending.js";
+import { pause } from "../stream.js";
 import { packTar } from "../tar.js";
 
 const POLL_MS = 1000;
 const ARCHIVE = /\.(zip|npz|tar|tar\.gz|tgz|tar\.bz2|tar\.xz)$/i;
+
+const mib = (bytes) => (bytes / 2 ** 20).toFixed(1);
+const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 
 export function showDatasets(root, { id, signal }) {
   if (id) return showDataset(root, id, signal);
@@ -30,6 +35,7 @@ export function showDatasets(root, { id, signal }) {
 
 function dropZone(signal) {
   const status = h("p", { class: "hint", role: "status", id: "upload-status" });
+  const bar = h("progress", { max: 1, value: 0, hidden: true, "aria-label": "Sent" });
   const trouble = h("div");
   const name = h("input", { id: "upload-name", name: "name", autocomplete: "off", pattern: "[a-z0-9][a-z0-9_\\-]*", maxlength: "48" });
   const size = h("input", { id: "upload-size", name: "size", type: "number", min: "8", max: "512", value: "64" });
@@ -41,14 +47,21 @@ function dropZone(signal) {
     try {
       const { blob, title, arrays = false } = chosen;
       if (!name.value) name.value = title.toLowerCase().replace(/[^a-z0-9_-]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 48) || "images";
-      say(status, `Sending ${(blob.size / 2 ** 20).toFixed(1)} MiB…`);
-      const query = { name: name.value, size: arrays ? null : size.value };
-      const headers = { "content-type": "application/octet-stream" };
-      await post("datasets", { query, body: blob, headers, signal });
+      zone.setAttribute("aria-busy", "true");
+      const onBytes = (sent, all) => {
+        bar.hidden = false;
+        bar.value = all ? sent / all : 1;
+        say(status, `Sending: ${mib(sent)} of ${mib(all)} MiB`);
+      };
+      onBytes(0, blob.size);
+      await sendArchive(name.value, blob, { size: arrays ? null : size.value }, { signal, onBytes });
       location.hash = `#/datasets/${name.value}`;
     } catch (error) {
       say(status, "");
+      bar.hidden = true;
       if (error.name !== "AbortError") trouble.replaceChildren(failure(error));
+    } finally {
+      zone.removeAttribute("aria-busy");
     }
   }
 
@@ -59,7 +72,7 @@ function dropZone(signal) {
       h("div", { class: "buttons" },
         h("button", { type: "button", class: "primary", on: { click: () => folder.click() } }, "Choose a folder"),
         h("button", { type: "button", on: { click: () => file.click() } }, "Choose an archive")),
-      folder, file, status, trouble),
+      folder, file, bar, status, trouble),
     h("div", { class: "field" }, h("label", { for: "upload-name" }, "Name"), name, h("p", { class: "hint" }, "a-z, 0-9, - and _; the folder's when empty")),
     h("div", { class: "field" }, h("label", { for: "upload-size" }, "Pixels a side"), size),
   );
@@ -117,7 +130,10 @@ function showDataset(root, name, signal) {
   loading(holder, signal, async () => {
     const dataset = await settle(name, holder, signal);
     if (dataset.status === "failed") {
-      return [failure(new Error(dataset.error)), h("p", {}, h("a", { href: "#/datasets" }, "Send it again"))];
+      return [
+        failure(new Error(sentence(dataset.error))),
+        h("p", { class: "buttons" }, h("a", { class: "button", href: "#/datasets" }, "Send it again")),
+      ];
     }
     const { num_train: train, num_test: test, height, width } = dataset.dataset;
     const sheet = await request(`datasets/${name}/sheet`, { signal });
@@ -127,6 +143,7 @@ function showDataset(root, name, signal) {
       h("p", { class: "lead" }, `${count(train)} training and ${count(test)} test images of ${dataset.class_names.length} classes, ${height} × ${width}`),
       h("p", { class: "buttons" },
         h("a", { class: "button primary", href: `#/finetune?dataset=${name}` }, "Fine-tune on it"),
+        h("a", { class: "button", href: `#/comparisons?dataset=${name}` }, "Compare initializations on it"),
         h("button", { type: "button", on: { click: () => remove(name, holder) } }, "Delete")),
       h("img", { class: "sheet", src: picture, alt: `Images of ${name} by class` }),
     ];
@@ -138,7 +155,7 @@ async function settle(name, holder, signal) {
     const dataset = await get(`datasets/${name}`, { signal });
     if (["ready", "failed"].includes(dataset.status)) return dataset;
     holder.replaceChildren(h("p", { role: "status" }, dataset.stage ? `Importing: ${dataset.stage}…` : "Importing…"));
-    await new Promise((done) => setTimeout(done, POLL_MS));
+    await pause(POLL_MS, signal);
   }
 }
 

@@ -4,7 +4,7 @@ import { h } from "../dom.js";
 
 /** Basic fields first and in this order; every other one is under “More settings”. */
 const BASIC = ["steps", "train_size", "seed"];
-const OWN = ["dataset", "initialization", "label", "compare_with_scratch"]; // the form has places of its own for these
+const OWN = ["dataset", "initialization", "label", "compare_with_scratch", "webhook"]; // the form has places of its own for these
 
 /** "Weight Decay", as the document writes it, is “Weight decay” here. */
 const sentenceCase = (text) => text.charAt(0) + text.slice(1).replace(/ ([A-Z])(?=[a-z])/g, (all) => all.toLowerCase());

@@ -6,6 +6,7 @@ import { count, decimal, duration, moment } from "../format.js";
 import { follow } from "../stream.js";
 import { curves, numbers } from "./curves.js";
 import { linkTo } from "./initializations.js";
+import { keeping } from "./keeping.js";
 import { predictor } from "./predict.js";
 import { cancelControl, hasEnded, progressBar, statusPill } from "./status.js";
 
@@ -126,7 +127,7 @@ function repeated(job) {
   return kept;
 }
 
-/** Nothing while it runs; then predictions, or the reason why there are none. */
+/** Nothing while it runs; then predictions, and what becomes of the job. */
 function outcome(signal) {
   const node = h("div", { class: "stack" });
   let shown = null;
@@ -135,8 +136,7 @@ function outcome(signal) {
     update(job) {
       if (!hasEnded(job) || shown === job.status) return;
       shown = job.status;
-      if (!job.result) return;
-      node.replaceChildren(predictor(job.id, signal));
+      node.replaceChildren(...(job.result?.weights.url ? [predictor(job.id, signal)] : []), keeping(job));
     },
   };
 }

@@ -34,7 +34,8 @@ export function showJobs(root, { query, signal }) {
   const holder = h("div");
   root.append(
     h("h1", {}, "Jobs"),
-    h("p", { class: "lead" }, "Fine-tuning, newest first. Jobs go on when you leave this page."),
+    h("p", { class: "lead" }, "Fine-tuning, newest first. Jobs go on when you leave this page. ",
+      h("a", { href: "#/comparisons" }, "Compare initializations on one dataset")),
     h(
       "div",
       { class: "filters", role: "search" },

@@ -1,0 +1,132 @@
+"""One connection to a service: asking again where that is safe, pages, event streams, resumed downloads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+RETRIES = 5
+
+
+class ServiceError(ValueError):
+    """The service refused, with its own sentence; `status` is the HTTP status, 0 when it was not reached."""
+
+    def __init__(self, message: str, status: int = 0):
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def exit_code(self) -> int:
+        return 2 if 400 <= self.status < 500 else 1
+
+
+class Connection:
+    """Talks to one service.
+
+    Args:
+        token: what the service's RAYCTSL_TOKEN holds, or a key, if it wants one.
+    """
+
+    def __init__(self, url: str = DEFAULT_URL, token: str | None = None):
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"the service's address must begin with http:// or https://, unlike {url!r}")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.url = url.rstrip("/")
+        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=30.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _fetch(self, path: str, partial: Path, on_bytes: Callable[[int, int], None] | None) -> str:
+        """Add what is missing to the partial file; returns the checksum that it should have."""
+        etag_file = partial.with_name(partial.name + ".etag")
+        there = partial.stat().st_size if partial.exists() and etag_file.exists() else 0
+        headers = {"Range": f"bytes={there}-", "If-Range": etag_file.read_text()} if there else {}
+        with self._http.stream("GET", path, headers=headers) as answer:
+            if answer.status_code == 416:  # nothing is missing
+                etag_file.unlink()
+                return answer.headers["etag"].strip('"')
+            if answer.status_code not in (200, 206):
+                answer.read()
+                check(answer)
+            etag_file.write_text(answer.headers["etag"])
+            done = there if answer.status_code == 206 else 0
+            total = done + int(answer.headers["content-length"])
+            with partial.open("ab" if answer.status_code == 206 else "wb") as file:
+                for block in answer.iter_raw():
+                    file.write(block)
+                    done += len(block)
+                    if on_bytes:
+                        on_bytes(done, total)
+        etag_file.unlink()
+        return answer.headers["etag"].strip('"')
+
+    def _stream(self, path: str, seen: int) -> Iterator[tuple[str, int, dict[str, Any]]]:
+        headers = {"Accept": "text/event-stream", **({"Last-Event-ID": str(seen)} if seen else {})}
+        with self._http.stream("GET", path, headers=headers, timeout=httpx.Timeout(30.0, read=60.0)) as answer:
+            if answer.status_code != 200:
+                answer.read()
+                check(answer)
+            fields: dict[str, str] = {}
+            for line in answer.iter_lines():
+                if line:
+                    name, _, value = line.partition(":")
+                    fields[name] = value.removeprefix(" ")
+                    continue
+                if "data" in fields:
+                    yield fields.get("event", "message"), int(fields.get("id", 0)), json.loads(fields["data"])
+                fields = {}
+
+    def _pages(self, path: str, filters: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        query = {"limit": 100, **filters}
+        while True:
+            page = self._ask("GET", path, params=query).json()
+            yield from page["data"]
+            if not page["has_more"]:
+                return
+            query["after"] = page["data"][-1]["id"]
+
+    def _ask(self, method: str, path: str, *, retry: bool = False, **options: Any) -> httpx.Response:
+        for attempt in range(RETRIES):
+            try:
+                answer = self._http.request(method, path, **options)
+                break
+            except httpx.TransportError as error:
+                if attempt == RETRIES - 1 or not (retry or method == "GET"):
+                    raise ServiceError(f"the service at {self.url} does not answer: {error}") from None
+                time.sleep(0.2 * 2**attempt)
+        check(answer)
+        return answer
+
+
+def check(answer: httpx.Response) -> None:
+    if answer.is_success:
+        return
+    try:
+        detail = answer.json()["detail"]
+    except (ValueError, KeyError, TypeError):
+        detail = f"the service answers {answer.status_code}"
+    raise ServiceError(str(detail), answer.status_code)
+
+
+def quoted(identifier: str) -> str:
+    return quote(identifier, safe="")
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,359 @@
+"""What has ended and goes: jobs, models, datasets, workers' folders; aliases, logs, webhooks, published models."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import http.server
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from sqlalchemy import update
+
+from rayctsl.jobs.contracts import Outcome
+from rayctsl.jobs.files import SPEC, job_folder
+from rayctsl.jobs.job import run_job
+from serve.app import create_app
+from serve.bench.instance import make_dataset, make_initialization
+from serve.jobs.store import JobRow
+from serve.jobs.tables import JOBS, WEBHOOKS, open_database
+from serve.retention import DAY
+from serve.service import Service
+from serve.settings import Settings
+from serve.uploads import Upload
+from serve.webhooks import DELAYS, RefusedAddressError, check_url, resolve, sign
+
+SECRET = "a secret of 16 or more".replace(" ", "-")
+Ask = Callable[..., httpx.Response]
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Iterator[FastAPI]:
+    make_dataset(tmp_path / "data")
+    make_initialization(tmp_path / "storage")
+    made = create_app(
+        Settings(
+            storage=str(tmp_path / "storage"),
+            data_root=str(tmp_path / "data"),
+            address="http://127.0.0.1:1",
+            webhooks="any",
+            keep_jobs_days=30,
+            keep_models_days=10,
+            keep_datasets_days=20,
+        )
+    )
+    yield made
+    made.state.service.store.close()
+    made.state.service.access.close()
+
+
+@pytest.fixture
+def service(application: FastAPI) -> Service:
+    found: Service = application.state.service
+    return found
+
+
+@pytest.fixture
+def ask(application: FastAPI) -> Ask:
+    def one(method: str, path: str, **options: object) -> httpx.Response:
+        async def send() -> httpx.Response:
+            transport = httpx.ASGITransport(application)
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client:
+                return await client.request(method, path, **options)
+
+        return asyncio.run(send())
+
+    return one
+
+
+def finished(service: Service, ask: Ask, steps: int = 2, **body: object) -> JobRow:
+    """A job that a worker has really run, as the dispatcher would have it written down."""
+    answer = ask("POST", "/finetune", json={"dataset": "stripes", "steps": steps, "batch_size": 8, **body})
+    job = service.store.get(answer.json()["id"])
+    assert job is not None, answer.text
+    folder = service.storage.inside(job_folder(job.id))
+    folder.write(SPEC, job.spec.to_bytes())
+    outcome: Outcome = run_job(folder, 1)
+    assert service.store.change(job, status="starting", attempt=1)
+    job = service.store.get(job.id)
+    assert job is not None
+    now = time.time()
+    service.store.change(job, status=outcome.status, result=outcome.result, started_at=now, finished_at=now)
+    return service.store.get(job.id) or job
+
+
+def grown_old(service: Service, job: JobRow, days: float) -> None:
+    with open_database(service.settings.database_url).begin() as connection:
+        connection.execute(update(JOBS).where(JOBS.c.id == job.id).values(finished_at=time.time() - days * DAY))
+
+
+def test_a_job_and_its_model_are_deleted(service: Service, ask: Ask) -> None:
+    job = finished(service, ask)
+    folder = Path(service.storage.root) / job_folder(job.id)
+    assert not list(folder.rglob("checkpoint*"))
+    assert ask("GET", f"/finetune/{job.id}/weights").status_code == 200
+    assert ask("DELETE", f"/finetune/{job.id}/weights").status_code == 204
+    assert ask("GET", f"/finetune/{job.id}/weights").json()["type"] == "model-deleted"
+    shown = ask("GET", f"/finetune/{job.id}").json()
+    assert shown["result"]["weights"]["url"] is None
+    assert shown["metrics"]["initialization"]
+    assert not list(folder.rglob("model.safetensors"))
+    assert ask("DELETE", f"/finetune/{job.id}").status_code == 204
+    assert ask("GET", f"/finetune/{job.id}").status_code == 404
+    assert not folder.exists()
+    assert ask("DELETE", f"/finetune/{job.id}").status_code == 404
+
+
+def test_what_has_not_ended_stays_and_many_go_at_once(service: Service, ask: Ask) -> None:
+    waiting = ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2}).json()["id"]
+    assert ask("DELETE", f"/finetune/{waiting}").json()["type"] == "job-not-ended"
+    gone = [ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2}).json()["id"] for _ in range(3)]
+    for job in gone:
+        ask("POST", f"/finetune/{job}/cancel")
+    assert ask("DELETE", "/finetune?status=cancelled&days=1").json()["deleted"] == []
+    assert ask("DELETE", "/finetune?status=failed").json()["deleted"] == []
+    assert ask("DELETE", "/finetune?status=cancelled").json() == {"deleted": gone, "has_more": False}
+    assert [job["id"] for job in ask("GET", "/finetune").json()["data"]] == [waiting]
+    assert ask("DELETE", "/finetune").status_code == 422
+
+
+def test_retention_takes_models_then_jobs_and_what_workers_left(service: Service, ask: Ask, tmp_path: Path) -> None:
+    job = finished(service, ask)
+    service.retention.look()
+    assert ask("GET", f"/finetune/{job.id}/weights").status_code == 200
+    grown_old(service, job, 11)
+    service.retention.look()
+    assert ask("GET", f"/finetune/{job.id}/weights").status_code == 410
+    grown_old(service, job, 31)
+    service.retention.look()
+    assert service.store.get(job.id) is None
+    assert not (Path(service.storage.root) / job_folder(job.id)).exists()
+
+    service.store.add_slots(1)
+    (slot,) = service.store.slots()
+    service.store.set_worker(slot, 5, None)
+    kept, mark = {"others-0-1"}, service.settings.service_name
+    for generation in range(1, 6):
+        service.storage.write(f"workers/rayctsl-{mark}-0-{generation}/job.json", b"{}")
+        kept |= {f"rayctsl-{mark}-0-{generation}"} if generation > 2 else set()
+    service.storage.write("workers/others-0-1/job.json", b"{}")
+    service.retention.look()
+    assert set(service.storage.names("workers")) == kept
+
+
+def test_own_datasets_go_when_nobody_has_used_them_for_long(service: Service, ask: Ask) -> None:
+    service.uploads.folder.mkdir(parents=True)
+    old = Upload(name="stripes", stored="stripes", status="ready", changed_at=time.time() - 21 * DAY)
+    (service.uploads.folder / "stripes.json").write_bytes(old.to_bytes())
+    job = ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2}).json()["id"]
+    service.retention.look()
+    assert service.uploads.find("stripes")
+    ask("POST", f"/finetune/{job}/cancel")
+    ask("DELETE", "/finetune?status=cancelled")
+    service.retention.look()
+    assert service.uploads.find("stripes") is None
+    assert not list(Path(service.uploads.root).glob("stripes"))
+
+
+def test_latest_and_best(service: Service, ask: Ask) -> None:
+    assert ask("GET", "/finetune/latest").status_code == 404
+    jobs = [finished(service, ask, seed=seed) for seed in (0, 1)]
+    with open_database(service.settings.database_url).begin() as connection:
+        for job, accuracy in zip(jobs, (0.9, 0.4), strict=True):
+            assert job.result
+            changed = {**job.result.model_dump(mode="json"), "accuracy": accuracy}
+            connection.execute(update(JOBS).where(JOBS.c.id == job.id).values(result=changed))
+    first, last = (job.id for job in jobs)
+    assert ask("GET", "/finetune/latest").json()["id"] == last
+    assert ask("GET", "/finetune/latest@stripes").json()["id"] == last
+    assert ask("GET", "/finetune/best@stripes").json()["id"] == first
+    assert ask("GET", "/finetune/best@digits").status_code == 404
+    assert ask("GET", "/finetune/best").status_code == 422
+    assert ask("GET", "/finetune/best@stripes/weights").headers["etag"] == f'"{jobs[0].result.weights.sha256}"'  # type: ignore[union-attr]
+    ask("DELETE", f"/finetune/{first}/weights")
+    assert ask("GET", "/finetune/best@stripes").json()["id"] == last
+    newest = ask("GET", "/initializations/latest").json()["id"]
+    for name in ("latest", "best"):
+        made = ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2, "initialization": name}).json()
+        assert made["initialization"]["id"] == newest
+
+
+def test_the_log_and_the_events_as_json(service: Service, ask: Ask) -> None:
+    job = finished(service, ask)
+    log = ask("GET", f"/finetune/{job.id}/log")
+    assert log.headers["content-type"].startswith("text/plain")
+    assert "attempt 1 begins on cpu" in log.text
+    assert "step 2: loss" in log.text
+    assert log.text.rstrip().endswith("it has succeeded")
+    events = ask("GET", f"/finetune/{job.id}/events", headers={"accept": "application/json"}).json()["data"]
+    assert [event["type"] for event in events] == ["started", "point"]
+
+
+def test_the_log_of_a_failure_has_the_reason_but_no_paths(service: Service, ask: Ask, tmp_path: Path) -> None:
+    answer = ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2})
+    job = service.store.get(answer.json()["id"])
+    assert job is not None
+    folder = service.storage.inside(job_folder(job.id))
+    missing = job.spec.changed(dataset="nothing")
+    folder.write(SPEC, missing.to_bytes())
+    assert run_job(folder, 1).status == "failed"
+    service.store.change(job, status="failed", attempt=1)
+    log = ask("GET", f"/finetune/{job.id}/log").text
+    assert "Traceback" in log
+    assert "it has failed: " in log
+    assert str(tmp_path) not in log
+
+
+class Receiver:
+    """A small server that takes webhooks, and refuses the first ones."""
+
+    def __init__(self, refusals: int = 0):
+        receiver, self.taken, self.refusals = self, list[tuple[dict[str, str], bytes]](), refusals
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                receiver.taken.append(({key.lower(): value for key, value in self.headers.items()}, body))
+                self.send_response(500 if len(receiver.taken) <= receiver.refusals else 204)
+                self.end_headers()
+
+            def log_message(self, format: str, *parts: object) -> None:
+                pass
+
+        self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://localhost:{self.server.server_port}/hook?of=me"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def __enter__(self) -> Receiver:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def deliver(service: Service) -> None:
+    """One look of the sender."""
+
+    async def once() -> None:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            for each in service.webhooks.due():
+                await service.webhooks._deliver(client, each)
+
+    asyncio.run(once())
+
+
+def test_a_webhook_is_signed_and_tried_again_until_it_is_taken(service: Service, ask: Ask) -> None:
+    with Receiver(refusals=1) as receiver:
+        body = {"dataset": "stripes", "steps": 2, "webhook": {"url": receiver.url, "secret": SECRET}}
+        job = ask("POST", "/finetune", json=body).json()
+        assert SECRET not in json.dumps(job)
+        deliver(service)
+        assert receiver.taken == []  # it has not ended
+        ask("POST", f"/finetune/{job['id']}/cancel")
+        deliver(service)
+        assert ask("GET", f"/finetune/{job['id']}").json()["webhook"] == {
+            "status": "waiting",
+            "attempts": 1,
+            "error": "the answer was 500",
+        }
+        deliver(service)
+        assert len(receiver.taken) == 1  # not before its time
+        with open_database(service.settings.database_url).begin() as connection:
+            connection.execute(update(WEBHOOKS).values(next_at=0))
+        deliver(service)
+        deliver(service)
+        assert len(receiver.taken) == 2
+        assert ask("GET", f"/finetune/{job['id']}").json()["webhook"]["status"] == "delivered"
+        headers, content = receiver.taken[-1]
+        message = f"{job['id']}.{headers['webhook-timestamp']}.".encode() + content
+        wanted = base64.b64encode(hmac.new(SECRET.encode(), message, hashlib.sha256).digest()).decode()
+        assert headers["webhook-signature"] == f"v1,{wanted}"
+        assert headers["host"] == receiver.url.split("/")[2]
+        assert json.loads(content)["type"] == "finetune.cancelled"
+        assert json.loads(content)["data"]["id"] == job["id"]
+    assert ask("DELETE", f"/finetune/{job['id']}").status_code == 204
+    assert service.webhooks.find(job["id"]) is None
+
+
+def test_a_webhook_that_nobody_takes_is_given_up(service: Service, ask: Ask) -> None:
+    body = {"dataset": "stripes", "steps": 2, "webhook": {"url": "http://127.0.0.1:9/", "secret": SECRET}}
+    job = ask("POST", "/finetune", json=body).json()["id"]
+    ask("POST", f"/finetune/{job}/cancel")
+    for _ in range(len(DELAYS) + 3):
+        deliver(service)
+        with open_database(service.settings.database_url).begin() as connection:
+            connection.execute(update(WEBHOOKS).values(next_at=0))
+    found = service.webhooks.find(job)
+    assert found
+    assert (found.status, found.attempts) == ("failed", len(DELAYS) + 1)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1/",
+        "http://10.0.0.8:8080/x",
+        "http://169.254.169.254/latest/meta-data",
+        "http://[::1]/",
+        "http://[::ffff:10.0.0.1]/",
+        "http://0.0.0.0/",
+        "http://224.0.0.1/",
+        "ftp://example.org/",
+        "http://name:word@example.org/",
+        "http://example.org:99999/",
+        "nothing",
+    ],
+)
+def test_webhooks_never_lead_into_a_private_network(url: str) -> None:
+    with pytest.raises(RefusedAddressError):
+        check_url(url, private=False)
+
+
+def test_a_name_of_a_private_address_is_refused_when_it_is_looked_up() -> None:
+    check_url("https://localhost/", private=False)
+    with pytest.raises(RefusedAddressError, match="private network"):
+        resolve("localhost", 80, private=False)
+    assert resolve("localhost", 80, private=True) in ("127.0.0.1", "::1")
+    assert sign("k" * 16, "ft-1", 5, b"{}") != sign("k" * 16, "ft-1", 6, b"{}")
+
+
+def test_a_refused_webhook_makes_no_job(service: Service, ask: Ask) -> None:
+    for webhook in ({"url": "ftp://x", "secret": SECRET}, {"url": "http://example.org", "secret": "short"}):
+        assert ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2, "webhook": webhook}).status_code == 422
+    assert ask("GET", "/finetune").json()["data"] == []
+
+
+def test_a_published_model_outlives_its_job_as_a_repository(service: Service, ask: Ask) -> None:
+    job = finished(service, ask)
+    made = ask("POST", f"/finetune/{job.id}/publish", json={"name": "bands-v1"})
+    assert made.status_code == 201, made.text
+    assert ask("POST", f"/finetune/{job.id}/publish", json={"name": "bands-v1"}).json()["type"] == "name-taken"
+    ask("DELETE", f"/finetune/{job.id}")
+    (shown,) = ask("GET", "/models").json()["data"]
+    assert shown["card"]["class_names"] == ["top", "middle", "bottom"]
+    assert (shown["card"]["id"], shown["card"]["dataset"], shown["job"]) == ("bands-v1", "stripes", job.id)
+    described = ask("GET", "/api/models/rayctsl/bands-v1").json()
+    assert {file["rfilename"] for file in described["siblings"]} == {"model.json", "README.md", "model.safetensors"}
+    assert "rayctsl/bands-v1" in [each["id"] for each in ask("GET", "/api/models").json()]
+    weights = ask("GET", "/rayctsl/bands-v1/resolve/main/model.safetensors")
+    assert hashlib.sha256(weights.content).hexdigest() == shown["card"]["sha256"]
+    assert "pipeline_tag: image-classification" in ask("GET", "/rayctsl/bands-v1/resolve/main/README.md").text
+    assert ask("GET", "/rayctsl/bands-v1/resolve/main/published.json").status_code == 404
+    assert ask("DELETE", "/models/bands-v1").status_code == 204
+    assert ask("GET", "/models/bands-v1").status_code == 404
+    assert not (Path(service.storage.root) / "models" / "bands-v1").exists()
+
+
+def test_a_job_without_a_model_is_not_published(service: Service, ask: Ask) -> None:
+    waiting = ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2}).json()["id"]
+    assert ask("POST", f"/finetune/{waiting}/publish", json={"name": "x"}).json()["type"] == "no-weights"
+    assert ask("POST", f"/finetune/{waiting}/publish", json={"name": "../x"}).status_code == 422
