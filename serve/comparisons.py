@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from rayctsl.contract import Contract, read_contract
 from rayctsl.jobs.standings import rank
 from rayctsl.storage import Storage
-from serve.jobs.store import JobRow, JobStore
+from serve.jobs.rows import JobRow
+from serve.jobs.store import JobStore
 
 FOLDER = "comparisons"
 SCRATCH = "from scratch"  # no id has a space

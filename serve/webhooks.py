@@ -22,7 +22,8 @@ import httpx
 from sqlalchemy import Engine, select, update
 
 from rayctsl.words import one_line
-from serve.jobs.store import TERMINAL, JobRow, JobStore
+from serve.jobs.rows import TERMINAL, JobRow
+from serve.jobs.store import JobStore
 from serve.jobs.tables import JOBS, WEBHOOKS
 from serve.jobs.view import dump_job, show_job
 from serve.problems import log

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rayctsl.data.importing import import_dataset, read_folder
-from rayctsl.data.sources.archives import Member, members
+from rayctsl.data.sources.archives import Member, members, refusing_damage
 from rayctsl.words import one_line
 
 NOT_OURS = ("__MACOSX",)
@@ -66,9 +66,9 @@ def unpacked(archive: Path) -> Path:
 
 def _unpack(archive: Path, folder: Path, limits: Limits) -> None:
     total, lower = 0, dict[str, str]()
+    _check_count(_listed(archive), limits)  # before anything is written
     for count, member in enumerate(_ours(archive), 1):
-        if count > limits.files:
-            raise ValueError(f"the archive has more than {limits.files:,} files")
+        _check_count(count, limits)
         total += member.size
         _check_size(total, limits)
         for part in (PurePosixPath(member.name), *PurePosixPath(member.name).parents):
@@ -100,6 +100,19 @@ def _is_npz(archive: Path) -> bool:
         return False
     with zipfile.ZipFile(archive) as opened:
         return "x_train.npy" in opened.namelist()
+
+
+def _listed(archive: Path) -> int:
+    """How many files a zip announces; a tar has no list."""
+    if not zipfile.is_zipfile(archive):
+        return 0
+    with refusing_damage(archive), zipfile.ZipFile(archive) as opened:
+        return len(opened.infolist())
+
+
+def _check_count(count: int, limits: Limits) -> None:
+    if count > limits.files:
+        raise ValueError(f"the archive has more than {limits.files:,} files")
 
 
 def _check_size(total: int, limits: Limits) -> None:

@@ -1,4 +1,4 @@
-"""The command `python -m serve.bench jobs | download | list`; the last line printed is one JSON object."""
+"""The command `python -m serve.bench jobs | uploads | download | list`; the last line printed is one JSON object."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ def build_parser() -> argparse.ArgumentParser:
     jobs.add_argument("--max-queued", type=int, default=30)
     jobs.add_argument("--address", help="a cluster's dashboard; default: the service starts Ray itself")
     jobs.add_argument("--seed", type=int, default=0)
+    uploads = commands.add_parser("uploads", help="hostile archives: a sentence each, nothing left, probes answered")
+    uploads.add_argument("--files", type=int, default=1_000_000, help="of the archives with too many")
     download = commands.add_parser("download", help="speed beside a bare sendfile")
     download.add_argument("--megabytes", type=int, default=256)
     download.add_argument("--rounds", type=int, default=25)
@@ -44,6 +46,10 @@ def main(arguments: list[str] | None = None) -> int:
             seed=options.seed,
             small_disk=Path(options.small_disk) if options.small_disk else None,
         )
+    elif options.command == "uploads":
+        from serve.bench.uploads import prove as prove_uploads
+
+        figures = prove_uploads(options.files)
     elif options.command == "download":
         from serve.bench.download import measure as measure_download
 

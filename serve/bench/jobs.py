@@ -21,7 +21,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from rayctsl.jobs.job import RESULT
 from serve.bench.faults import Faults
 from serve.bench.instance import DATASET, Instance, make_dataset, make_initialization
-from serve.jobs.store import TERMINAL, JobStore
+from serve.jobs.rows import TERMINAL
+from serve.jobs.store import JobStore
 from serve.jobs.tables import open_database
 
 

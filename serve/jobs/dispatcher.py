@@ -21,7 +21,8 @@ from rayctsl.storage import Storage
 from rayctsl.words import one_line
 from serve.jobs.leader import Leadership
 from serve.jobs.pool import WorkerPool
-from serve.jobs.store import JobRow, JobStore
+from serve.jobs.rows import JobRow
+from serve.jobs.store import JobStore
 from serve.metrics import ServiceMetrics
 from serve.problems import FULL, is_full_disk, log
 from serve.settings import Settings

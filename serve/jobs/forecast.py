@@ -7,7 +7,8 @@ import threading
 import time
 
 from rayctsl.jobs.contracts import JobSpec
-from serve.jobs.store import JobRow, JobStore
+from serve.jobs.rows import JobRow
+from serve.jobs.store import JobStore
 
 LOOK_SECONDS = 5.0
 REMEMBERED = 100

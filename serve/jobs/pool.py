@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 from rayctsl.jobs.contracts import Assignment, Heartbeat
 from rayctsl.jobs.files import ALIVE, ASSIGNMENT, BEAT_SECONDS, read_document, worker_folder
 from rayctsl.storage import Storage
-from serve.jobs.store import JobStore, Slot
+from serve.jobs.rows import Slot
+from serve.jobs.store import JobStore
 from serve.problems import log
 from serve.ray_jobs import ENDED, RayJobs, RayUnreachableError
 from serve.settings import Settings, is_loopback

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rayctsl.jobs.files import CHECKPOINT, MODEL, attempt_folder, job_folder
 from rayctsl.storage import Storage
-from serve.jobs.store import JobRow, JobStore
+from serve.jobs.rows import JobRow
+from serve.jobs.store import JobStore
 
 
 class Removal:

@@ -5,108 +5,28 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypedDict, Unpack
+from collections.abc import Iterator
+from typing import Unpack
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, delete, func, insert, select, update
 
 from rayctsl.contract import JsonObject
-from rayctsl.jobs.contracts import Failure, JobSpec, Result, Status, read_spec
+from serve.jobs.rows import (
+    ACTIVE,
+    FIELDS,
+    TERMINAL,
+    JobChange,
+    JobRow,
+    KeyReusedError,
+    NewJob,
+    QueueFullError,
+    QuotaError,
+    ShareFullError,
+    Slot,
+    Visible,
+    read_row,
+)
 from serve.jobs.tables import GATE, JOBS, SLOTS, WEBHOOKS
-
-ACTIVE = ("starting", "running", "cancelling")
-TERMINAL = ("succeeded", "failed", "cancelled")
-
-
-class QueueFullError(Exception):
-    """As many jobs wait as may."""
-
-
-class ShareFullError(Exception):
-    """As many jobs of one key wait as may."""
-
-
-class QuotaError(Exception):
-    """As many jobs of one key were asked for today as may be."""
-
-
-class KeyReusedError(Exception):
-    """The idempotency key came before, with another request."""
-
-
-@dataclass(frozen=True)
-class JobRow:
-    """One row of the store."""
-
-    number: int
-    id: str
-    status: Status
-    label: str
-    owner: str | None  # the name of the API key that asked for it
-    spec: JobSpec
-    created_at: float
-    started_at: float | None
-    finished_at: float | None
-    attempt: int
-    lost_attempts: int
-    worker: str | None
-    step: int
-    result: Result | None
-    error: Failure | None
-    model_deleted_at: float | None = None
-
-    @property
-    def ended(self) -> bool:
-        return self.status in TERMINAL
-
-
-class JobChange(TypedDict, total=False):
-    """Columns that change while a job lives."""
-
-    status: str
-    started_at: float | None
-    finished_at: float | None
-    attempt: int
-    lost_attempts: int
-    worker: str | None
-    step: int
-    result: Result | None
-    error: Failure | None
-    model_deleted_at: float | None
-
-
-@dataclass(frozen=True)
-class NewJob:
-    """A job that is asked for."""
-
-    request: Mapping[str, object]
-    spec: JobSpec
-    fingerprint: str
-    key: str | None = None  # the client's Idempotency-Key
-    owner: str | None = None
-    webhook: tuple[str, str] | None = None  # address and secret of whoever is to be told of the end
-
-
-@dataclass(frozen=True)
-class Slot:
-    """One of the places for a worker; each new worker of a slot has the next generation."""
-
-    slot: int
-    generation: int
-    worker: str | None
-
-
-@dataclass(frozen=True)
-class Visible:
-    """The jobs that a key may see: its own, and those on datasets without a private mark."""
-
-    owner: str | None
-    private_mark: str
-
-
-NAMES = [name for name in JobRow.__dataclass_fields__ if name != "label"]
-FIELDS = [JOBS.c.request, *(JOBS.c[name] for name in NAMES)]
 
 
 class JobStore:
@@ -157,7 +77,7 @@ class JobStore:
                 waiting = {"job": values["id"], "url": url, "secret": secret, "status": "waiting"}
                 connection.execute(insert(WEBHOOKS).values(waiting))
             query = select(*FIELDS).where(JOBS.c.id == values["id"])
-            return _job(connection.execute(query).one()), True
+            return read_row(connection.execute(query).one()), True
 
     def find_key(self, fingerprint: str, key: str | None, owner: str | None = None) -> JobRow | None:
         """The job that the same key made."""
@@ -167,7 +87,7 @@ class JobStore:
     def get(self, job_id: str) -> JobRow | None:
         with self._engine.connect() as connection:
             row = connection.execute(select(*FIELDS).where(JOBS.c.id == job_id)).first()
-            return _job(row) if row else None
+            return read_row(row) if row else None
 
     def page(
         self,
@@ -188,19 +108,19 @@ class JobStore:
         if initialization is not None:
             query = query.where(JOBS.c.spec["initialization"]["id"].as_string() == initialization)
         with self._engine.connect() as connection:
-            return [_job(row) for row in connection.execute(query)]
+            return [read_row(row) for row in connection.execute(query)]
 
     def queued(self, limit: int) -> list[JobRow]:
         """The jobs to run next."""
         query = select(*FIELDS).where(JOBS.c.status == "queued").order_by(JOBS.c.number).limit(limit)
         with self._engine.connect() as connection:
-            return [_job(row) for row in connection.execute(query)]
+            return [read_row(row) for row in connection.execute(query)]
 
     def active(self) -> list[JobRow]:
         """The jobs that a worker has."""
         query = select(*FIELDS).where(JOBS.c.status.in_(ACTIVE)).order_by(JOBS.c.number)
         with self._engine.connect() as connection:
-            return [_job(row) for row in connection.execute(query)]
+            return [read_row(row) for row in connection.execute(query)]
 
     def delete(self, job: JobRow) -> None:
         """Forget a job that has ended, with whoever was to be told of it."""
@@ -225,7 +145,7 @@ class JobStore:
         if with_model:
             query = query.where(JOBS.c.status == "succeeded", JOBS.c.model_deleted_at.is_(None))
         with self._engine.connect() as connection:
-            return [_job(row) for row in connection.execute(query.order_by(JOBS.c.number).limit(limit))]
+            return [read_row(row) for row in connection.execute(query.order_by(JOBS.c.number).limit(limit))]
 
     def last_use(self, stored: str) -> float | None:
         """When a job on this dataset was last asked for."""
@@ -244,7 +164,7 @@ class JobStore:
         """The jobs that succeeded last."""
         query = select(*FIELDS).where(JOBS.c.status == "succeeded").order_by(JOBS.c.number.desc()).limit(limit)
         with self._engine.connect() as connection:
-            return [_job(row) for row in connection.execute(query)]
+            return [read_row(row) for row in connection.execute(query)]
 
     def with_model(self, dataset: str | None, *, best: bool, only: Visible | None = None) -> JobRow | None:
         """The newest job whose model is there, or the one with the highest accuracy; on one dataset if it is named."""
@@ -257,7 +177,7 @@ class JobStore:
             query = query.order_by(JOBS.c.result["accuracy"].as_float().desc())
         with self._engine.connect() as connection:
             row = connection.execute(query.order_by(JOBS.c.number.desc())).first()
-            return _job(row) if row else None
+            return read_row(row) if row else None
 
     def counts(self) -> dict[str, int]:
         with self._engine.connect() as connection:
@@ -319,12 +239,4 @@ def _find_key(connection: Connection, fingerprint: str, key: str | None, owner: 
         return None
     if row.fingerprint != fingerprint:
         raise KeyReusedError
-    return _job(row)
-
-
-def _job(row: Row) -> JobRow:
-    values = {name: getattr(row, name) for name in NAMES}
-    values["spec"] = read_spec(row.spec)
-    values["result"] = Result.model_validate(row.result) if row.result is not None else None
-    values["error"] = Failure.model_validate(row.error) if row.error is not None else None
-    return JobRow(label=str(row.request.get("label", "")), **values)
+    return read_row(row)

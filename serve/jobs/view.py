@@ -7,7 +7,7 @@ from rayctsl.jobs.contracts import JobEvent, PointReached
 from rayctsl.jobs.files import job_folder, read_events
 from rayctsl.storage import Storage
 from serve.datasets import shown_name
-from serve.jobs.store import JobRow
+from serve.jobs.rows import JobRow
 from serve.problems import log
 from serve.schemas import Curves, Job, JobPoint, JobProgress, JobResult, JobWeights, UsedInitialization
 

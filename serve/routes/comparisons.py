@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from rayctsl.config import RecipeConfig
 from serve import comparisons
 from serve.comparisons import Comparison
-from serve.jobs.store import JobRow
+from serve.jobs.rows import JobRow
 from serve.jobs.view import dump_job, show_job
 from serve.problems import HttpProblem, documented
 from serve.routes.finetune import accept, cancel, require_json

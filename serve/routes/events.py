@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from rayctsl.contract import JsonObject
 from rayctsl.jobs.files import job_folder
 from rayctsl.jobs.log import read_log
-from serve.jobs.store import JobRow
+from serve.jobs.rows import JobRow
 from serve.jobs.view import dump_job, job_events, show_job
 from serve.problems import HttpProblem, Responses, documented
 from serve.routes.finetune import prefix_of

@@ -16,7 +16,7 @@ from rayctsl.jobs.contracts import JobSpec, Result, Source, Status
 from rayctsl.jobs.files import MODEL, attempt_folder, job_folder
 from rayctsl.storage import Storage, open_regular
 from serve.files import FileAnswer
-from serve.jobs.store import JobChange, JobRow, KeyReusedError, NewJob, QueueFullError, QuotaError, ShareFullError
+from serve.jobs.rows import JobChange, JobRow, KeyReusedError, NewJob, QueueFullError, QuotaError, ShareFullError
 from serve.jobs.view import dump_job, show_job
 from serve.keys import Caller
 from serve.problems import HttpProblem, documented

@@ -11,7 +11,7 @@ from fastapi import Depends, Path, Request
 
 from rayctsl.data.library import MARK
 from serve.datasets import is_private
-from serve.jobs.store import JobRow, Visible
+from serve.jobs.rows import JobRow, Visible
 from serve.keys import Caller
 from serve.problems import HttpProblem
 from serve.schemas import JOB_ID

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from rayctsl.jobs.contracts import EndStatus
 from serve import comparisons
-from serve.jobs.store import JobRow
+from serve.jobs.rows import JobRow
 from serve.problems import HttpProblem, documented
 from serve.routes.comparisons import ComparisonId, find_comparison
 from serve.routes.lookup import Here, JobId, own_job

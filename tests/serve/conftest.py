@@ -15,10 +15,17 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from rayctsl.ports import free_ports
 from serve.bench.instance import Instance, make_dataset, make_initialization
 
+SECONDS = 180_000  # milliseconds that anything on a page may take on a busy machine
+CHROMIUM = Path("/usr/bin/chromium")
+ARGUMENTS = [
+    *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+]
 NOBODY = "http://127.0.0.1:1"  # an address where no cluster is
 
 
@@ -127,3 +134,48 @@ def follow() -> Callable[..., dict[str, Any]]:
         return job
 
     return until
+
+
+def in_browser(test: Callable) -> Callable:
+    """Marks a test that needs Chromium; without one it is skipped before anything is started for it."""
+    if not CHROMIUM.exists():
+        test = pytest.mark.skip("no Chromium here: apt-get install chromium")(test)
+    return pytest.mark.browser(test)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(
+        viewport={"width": 1180, "height": 900},
+        accept_downloads=True,
+        permissions=["clipboard-read", "clipboard-write"],
+    )
+    context.set_default_timeout(SECONDS)
+    expect.set_options(timeout=SECONDS)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def complaints() -> list[str]:
+    """What the browser complained about: a test may clear what it provoked, the rest fails it."""
+    return []
+
+
+@pytest.fixture
+def page(context: BrowserContext, complaints: list[str]) -> Iterator[Page]:
+    page = context.new_page()
+    page.on(
+        "console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None
+    )
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    yield page
+    assert complaints == []

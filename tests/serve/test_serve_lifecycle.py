@@ -23,7 +23,7 @@ from rayctsl.jobs.files import SPEC, job_folder
 from rayctsl.jobs.job import run_job
 from serve.app import create_app
 from serve.bench.instance import make_dataset, make_initialization
-from serve.jobs.store import JobRow
+from serve.jobs.rows import JobRow
 from serve.jobs.tables import JOBS, WEBHOOKS, open_database
 from serve.retention import DAY
 from serve.service import Service

@@ -18,28 +18,16 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
 
 from serve.bench.instance import Instance, make_dataset, make_initialization
 from serve.routes.page import WEB
+from tests.serve.conftest import in_browser
 
-CHROMIUM = Path("/usr/bin/chromium")
-ARGUMENTS = [
-    *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update"),
-]
 TOKEN = "correct-horse-battery"
 NOBODY = "http://127.0.0.1:1"
 PAYLOAD = "<img src=x onerror=\"document.body.dataset.owned='yes'\"><script>document.body.dataset.owned='yes'</script>"
-SECONDS = 180_000  # what anything may take on a busy machine
 PHONE = ViewportSize(width=360, height=740)
-
-
-def in_browser(test: Callable) -> Callable:
-    """Marks a test that needs Chromium; without one it is skipped before anything is started for it."""
-    if not CHROMIUM.exists():
-        test = pytest.mark.skip("no Chromium here: apt-get install chromium")(test)
-    return pytest.mark.browser(test)
 
 
 def test_vendored_files_are_those_of_the_manifest() -> None:
@@ -68,44 +56,6 @@ def test_page_needs_nothing_inline_and_nothing_from_elsewhere(waiting: httpx.Cli
         code = path.read_text()
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", code), path
         assert waiting.get(f"/static/{path.relative_to(WEB)}").headers["content-type"].startswith("text/javascript")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def context(browser: Browser) -> Iterator[BrowserContext]:
-    context = browser.new_context(
-        viewport={"width": 1180, "height": 900},
-        accept_downloads=True,
-        permissions=["clipboard-read", "clipboard-write"],
-    )
-    context.set_default_timeout(SECONDS)
-    expect.set_options(timeout=SECONDS)
-    yield context
-    context.close()
-
-
-@pytest.fixture
-def complaints() -> list[str]:
-    """What the browser complained about: a test may clear what it provoked, the rest fails it."""
-    return []
-
-
-@pytest.fixture
-def page(context: BrowserContext, complaints: list[str]) -> Iterator[Page]:
-    page = context.new_page()
-    page.on(
-        "console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None
-    )
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    yield page
-    assert complaints == []
 
 
 @pytest.fixture(scope="module")

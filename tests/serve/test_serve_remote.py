@@ -13,6 +13,7 @@ from rayctsl.jobs.job import run_job
 from rayctsl.storage import Storage
 from serve.bench.instance import make_dataset, make_initialization
 from serve.index import InitializationIndex
+from serve.keys import NOBODY_IN_PARTICULAR
 from serve.problems import HttpProblem
 from serve.routes.finetune import build_spec
 from serve.schemas import FinetuneRequest
@@ -71,7 +72,7 @@ def test_job_with_all_its_files_on_a_remote_storage(world: Path) -> None:
     try:
         assert settings.folder.is_relative_to(world / "cache")
         service.index.refresh()
-        spec = build_spec(service, FinetuneRequest(dataset="stripes", steps=4, batch_size=8))
+        spec = build_spec(service, FinetuneRequest(dataset="stripes", steps=4, batch_size=8), NOBODY_IN_PARTICULAR)
         job = Storage(settings.storage).inside("jobs/ft-1")
         job.write("spec.json", spec.to_bytes())
         assert run_job(job, 1).status == "succeeded"

@@ -17,7 +17,8 @@ from sqlalchemy import delete
 
 from rayctsl.config import FinetuneConfig
 from rayctsl.jobs.contracts import STATUSES, JobSpec, Source
-from serve.jobs.store import ACTIVE, TERMINAL, JobRow, JobStore, KeyReusedError, NewJob, QueueFullError, Slot
+from serve.jobs.rows import ACTIVE, TERMINAL, JobRow, KeyReusedError, NewJob, QueueFullError, Slot
+from serve.jobs.store import JobStore
 from serve.jobs.tables import JOBS, SLOTS, open_database
 
 REQUEST = {"dataset": "stripes", "label": "ü\x00"}

@@ -16,8 +16,10 @@ from rayctsl.config import FinetuneConfig
 from rayctsl.jobs.contracts import Failure, JobSpec, Result, Source, Weights
 from rayctsl.jobs.files import EventLog
 from rayctsl.storage import Storage
+from serve import comparisons
 from serve.bench.instance import Instance, make_dataset, make_initialization
-from serve.jobs.store import JobStore, NewJob
+from serve.jobs.rows import NewJob
+from serve.jobs.store import JobStore
 from serve.jobs.tables import open_database
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -75,7 +77,10 @@ def fill(folder: Path) -> dict[str, str]:
         )
         store.change(running, status="succeeded", result=result, step=60, finished_at=time.time() + 9)
     store.close()
-    return {**ids, "card": card.id}
+    jobs = {card.id: (ids["succeeded"],), "another": (ids["second"],)}
+    comparison = comparisons.new_comparison(None, "stripes", tuple(jobs), 1, jobs)
+    comparisons.save(Storage(folder / "storage"), comparison)
+    return {**ids, "card": card.id, "comparison": comparison.id}
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +112,10 @@ def views(ids: dict[str, str]) -> dict[str, str]:
         "#/finetune?dataset=stripes": "More settings",
         f"#/compare?jobs={ids['succeeded']},{ids['second']}": "At step 60",
         "#/compare": "Choose two or more jobs",
+        "#/comparisons": "ahead with",
+        f"#/comparisons/{ids['comparison']}": "All 2 jobs have ended",
+        "#/datasets": "Drop a folder",
+        "#/datasets/stripes": "48 training and 24 test images",
         "#/nothing": "There is no such page",
     }
 
@@ -189,7 +198,7 @@ def test_form_is_the_service_s_description_and_gives_commands(
     document = page.request.get(f"{instance.url}/openapi.json").json()
     names = set(document["components"]["schemas"]["FinetuneRequest"]["properties"])
     expect(page.get_by_label("Steps", exact=True)).to_have_value("1000")
-    assert set(page.locator("form [name]").evaluate_all("all => all.map(one => one.name)")) == names
+    assert set(page.locator("form [name]").evaluate_all("all => all.map(one => one.name)")) == names - {"webhook"}
     expect(page.get_by_role("img", name="Images of the first classes of stripes")).to_be_visible()
     page.get_by_text("The same as a command").click()
     curl = page.locator("pre").first.inner_text()

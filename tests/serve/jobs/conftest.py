@@ -21,7 +21,8 @@ from serve.jobs import pool as pool_module
 from serve.jobs.dispatcher import Dispatcher
 from serve.jobs.leader import Leadership
 from serve.jobs.pool import WorkerPool
-from serve.jobs.store import JobRow, JobStore, NewJob
+from serve.jobs.rows import JobRow, NewJob
+from serve.jobs.store import JobStore
 from serve.jobs.tables import open_database
 from serve.metrics import ServiceMetrics
 from serve.ray_jobs import RayJobs

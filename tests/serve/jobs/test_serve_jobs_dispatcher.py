@@ -190,7 +190,7 @@ def test_a_cancel_that_comes_second_looks_again(stage, monkeypatch):
         return change(seen, **values)
 
     monkeypatch.setattr(service.store, "change", too_late)
-    route.cancel(SimpleNamespace(store=service.store, hurry=lambda: None), job)
+    route.cancel(SimpleNamespace(store=service.store, hurry=lambda: None), service.job(job))
     assert service.job(job).status == "cancelling"
     service.turn()
     assert service.storage.exists(f"jobs/{job}/cancel")
