@@ -178,6 +178,29 @@ def test_jobs_are_searched_sorted_and_compared(world: tuple[Instance, dict[str, 
     expect(page.get_by_role("img", name="Accuracy on the test images")).to_be_visible()
 
 
+def test_chosen_jobs_are_deleted_once_all_of_them_have_ended(
+    world: tuple[Instance, dict[str, str]], page: Page
+) -> None:
+    instance, _ = world
+    asked = {"data": {"dataset": "stripes", "steps": 5, "label": "to go"}}
+    for _ in range(2):
+        made = page.request.post(f"{instance.url}/finetune", **asked).json()
+        page.request.post(f"{instance.url}/finetune/{made['id']}/cancel")
+    page.goto(f"{instance.url}/#/jobs")
+    page.get_by_label("Search").fill("to go")
+    rows = page.locator("tr.job:visible")
+    expect(rows).to_have_count(2)
+    for box in rows.locator("input").all():
+        box.check()
+    page.get_by_role("button", name="Delete them").click()
+    page.get_by_role("button", name="Yes, delete them").click()
+    expect(rows).to_have_count(0)
+    assert all(job["label"] != "to go" for job in page.request.get(f"{instance.url}/finetune").json()["data"])
+    page.get_by_label("Search").fill("queued")
+    rows.first.locator("input").check()
+    expect(page.get_by_role("button", name="Delete them")).to_be_hidden()
+
+
 def test_failed_job_says_why_first_and_its_tab_has_its_name(world: tuple[Instance, dict[str, str]], page: Page) -> None:
     instance, ids = world
     page.goto(f"{instance.url}/#/jobs/{ids['failed']}")

@@ -1,9 +1,10 @@
 /** The jobs as a table, kept up to date while it is looked at: search, filter, sort, and choose some to compare. */
 
-import { get } from "../api.js";
+import { get, request } from "../api.js";
 import { empty, failure, h, loading, say } from "../dom.js";
 import { count, decimal, moment, percent } from "../format.js";
 import { pause } from "../stream.js";
+import { twice } from "./keeping.js";
 import { cancelControl, hasEnded, progressBar, statusPill } from "./status.js";
 
 const STATUSES = ["queued", "starting", "running", "cancelling", "succeeded", "failed", "cancelled"];
@@ -55,7 +56,7 @@ function table(first, status, search, signal) {
   const body = h("tbody");
   const order = { name: "created", down: true };
   const more = h("button", { type: "button", class: "more" }, "Show more");
-  const compare = compareBar(() => [...rows.values()].filter((row) => row.chosen()).map((row) => row.job()));
+  const compare = compareBar(() => [...rows.values()].filter((row) => row.chosen()).map((row) => row.job()), forget);
   const heads = COLUMNS.map(([name, text]) => sortHead(name, text, order, arrange));
   const nothing = empty(
     status ? `No job is ${status}.` : "No jobs yet.",
@@ -89,6 +90,12 @@ function table(first, status, search, signal) {
     box.hidden = rows.size === 0;
     unmatched.hidden = rows.size === 0 || sorted.some((row) => !row.node.hidden);
     for (const head of heads) head.mark();
+  }
+
+  function forget(id) {
+    rows.get(id)?.node.remove();
+    rows.delete(id);
+    arrange();
   }
 
   function merge(jobs) {
@@ -162,15 +169,27 @@ function sortHead(name, text, order, arrange) {
   return node;
 }
 
-/** Says how many are chosen, and leads to their curves. */
-function compareBar(chosen) {
+/** Says how many are chosen, leads to their curves, and deletes them. */
+function compareBar(chosen, onDeleted) {
   const text = h("span", { role: "status" });
   const link = h("a", { class: "button" }, "Compare their curves");
-  const node = h("p", { class: "compare-bar", hidden: true }, text, link);
+  const remove = twice("Delete them", "Yes, delete them", async () => {
+    try {
+      for (const { id } of chosen()) {
+        await request(`finetune/${id}`, { method: "DELETE" });
+        onDeleted(id);
+      }
+      update();
+    } catch (error) {
+      say(text, error.message);
+    }
+  });
+  const node = h("p", { class: "compare-bar", hidden: true }, text, link, remove);
   function update() {
     const jobs = chosen();
     node.hidden = jobs.length === 0;
     say(text, jobs.length === 1 ? "1 job chosen; choose another" : `${jobs.length} jobs chosen`);
+    remove.hidden = !jobs.every(hasEnded);
     link.hidden = jobs.length < 2 || jobs.length > MOST_COMPARED;
     if (jobs.length > MOST_COMPARED) say(text, `${jobs.length} jobs chosen; ${MOST_COMPARED} can be compared`);
     link.href = `#/compare?jobs=${jobs.map((job) => job.id).join(",")}`;

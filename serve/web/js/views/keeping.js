@@ -53,15 +53,20 @@ function publishForm(path, act, said) {
   );
 }
 
-/** A button that asks once more. */
-function twice(label, sure, work) {
+/** A button that asks once more, and forgets that it did when one turns away. */
+export function twice(label, sure, work) {
   const ask = h("button", { type: "button" }, label);
   const yes = h("button", { type: "button", class: "danger", hidden: true }, sure);
-  ask.addEventListener("click", () => {
-    ask.hidden = true;
-    yes.hidden = false;
-    yes.focus();
+  function show(asking) {
+    ask.hidden = asking;
+    yes.hidden = !asking;
+    if (asking) yes.focus();
+  }
+  ask.addEventListener("click", () => show(true));
+  yes.addEventListener("blur", () => show(false));
+  yes.addEventListener("click", async (event) => {
+    await work(event);
+    show(false);
   });
-  yes.addEventListener("click", work);
   return h("span", {}, ask, yes);
 }
