@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from serve.bench.instance import Instance
+from serve.bench.uploads import prove
 from serve.datasets import is_visible, stored_name
 from tests.serve.conftest import wait_for
 from tests.stripes import CLASSES, draw, write_pictures
@@ -171,3 +172,11 @@ def test_arrays_are_taken_too(client):
 def test_only_what_was_uploaded_can_be_deleted(client):
     assert client.delete("/datasets/digits").status_code == 409
     assert client.get("/datasets/digits").json()["class_names"][0]
+
+
+@pytest.mark.long
+def test_every_hostile_archive_gets_its_sentence_and_the_service_answers_meanwhile():
+    figures = prove(files=1_000_000)
+    assert figures["kinds"] >= 20
+    assert figures["left_behind"] == 0
+    assert figures["livez_p99_ms"] < 200

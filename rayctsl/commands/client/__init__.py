@@ -39,6 +39,9 @@ def build_parser() -> argparse.ArgumentParser:
     add_recipe_flags(finetune)
     finetune.add_argument("--label", help="any text, shown beside the job")
     finetune.add_argument("--compare-with-scratch", action="store_true", help="train from random weights too")
+    finetune.add_argument(
+        "--webhook", metavar="URL", help="who is told of its end, signed with what RAYCTSL_WEBHOOK_SECRET holds"
+    )
     finetune.add_argument("--no-wait", action="store_true", help="print the job's id and leave")
     finetune.add_argument("--out", metavar="FILE|DIR", help="download the fine-tuned weights here")
     follow = commands.add_parser("follow", help="watch a job to its end")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from typing import Any
@@ -38,6 +39,8 @@ def finetune(client: Client, options: argparse.Namespace) -> int:
     names = ("initialization", "seed", "label")
     wanted = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     wanted |= given_recipe(options)
+    if options.webhook:
+        wanted["webhook"] = {"url": options.webhook, "secret": os.environ.get("RAYCTSL_WEBHOOK_SECRET", "")}
     job = client.finetune(options.dataset, compare_with_scratch=options.compare_with_scratch, **wanted)
     if options.no_wait:
         print(job["id"])
