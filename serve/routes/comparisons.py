@@ -90,8 +90,9 @@ def create_comparison(service: Fresh, request: Request, body: ComparisonRequest)
                 )
                 made[name].append(accept(service, asked, caller)[0])
     except HttpProblem:
-        for job in [job for jobs in made.values() for job in jobs]:
-            cancel(service, job)
+        for job in [cancel(service, job) for jobs in made.values() for job in jobs]:
+            if job.ended:  # one that a worker has already taken ends by itself, and is listed as cancelled
+                service.removal.job(job)
         raise
     jobs = {name: tuple(job.id for job in of) for name, of in made.items()}
     comparison = comparisons.new_comparison(caller.name, body.dataset, names, body.seeds, jobs)
