@@ -45,7 +45,7 @@ function dropZone(signal) {
   async function send(chosen) {
     trouble.replaceChildren();
     try {
-      const { blob, title, arrays = false } = chosen;
+      const { blob, title, arrays = false } = await chosen();
       if (!name.value) name.value = title.toLowerCase().replace(/[^a-z0-9_-]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 48) || "images";
       zone.setAttribute("aria-busy", "true");
       const onBytes = (sent, all) => {
@@ -78,9 +78,11 @@ function dropZone(signal) {
   );
   folder.addEventListener("change", () => {
     const files = [...folder.files];
-    if (files.length) send(packed(files.map((each) => ({ path: each.webkitRelativePath, file: each }))));
+    if (files.length) send(() => packed(files.map((each) => ({ path: each.webkitRelativePath, file: each }))));
   });
-  file.addEventListener("change", () => file.files.length && send(archived(file.files[0])));
+  file.addEventListener("change", () => file.files.length && send(() => archived(file.files[0])));
+  // A near miss must not make the browser leave the page for the file.
+  for (const name of ["dragover", "drop"]) window.addEventListener(name, (event) => event.preventDefault(), { signal });
 
   function dragover(event) {
     event.preventDefault();
@@ -89,13 +91,13 @@ function dropZone(signal) {
   function dragleave() {
     delete zone.dataset.over;
   }
-  async function drop(event) {
+  function drop(event) {
     event.preventDefault();
     dragleave();
     const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
     const single = event.dataTransfer.files[0];
-    if (entries.some((entry) => entry.isDirectory)) send(packed((await Promise.all(entries.map((entry) => walk(entry)))).flat()));
-    else if (single && ARCHIVE.test(single.name)) send(archived(single));
+    if (entries.some((entry) => entry.isDirectory)) send(async () => packed((await Promise.all(entries.map((entry) => walk(entry)))).flat()));
+    else if (single && ARCHIVE.test(single.name)) send(() => archived(single));
     else trouble.replaceChildren(failure(new Error("Drop a folder of class folders, or a zip, tar or npz.")));
   }
   return zone;
