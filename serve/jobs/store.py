@@ -26,7 +26,9 @@ from serve.jobs.rows import (
     Visible,
     read_row,
 )
-from serve.jobs.tables import GATE, JOBS, SLOTS, WEBHOOKS
+from serve.jobs.tables import GATE, JOBS, SLOTS, SPENT, WEBHOOKS
+
+DAY = 86400.0
 
 
 class JobStore:
@@ -55,9 +57,7 @@ class JobStore:
             own = queued.where(JOBS.c.owner == new.owner)
             if max_share is not None and connection.execute(own).scalar_one() >= max_share:
                 raise ShareFullError
-            today = (JOBS.c.owner == new.owner) & (JOBS.c.created_at > time.time() - 86400)
-            count = select(func.count()).where(today)
-            if max_per_day is not None and connection.execute(count).scalar_one() >= max_per_day:
+            if max_per_day is not None and _asked_today(connection, new.owner) >= max_per_day:
                 raise QuotaError
             if connection.execute(queued).scalar_one() >= max_queued:
                 raise QueueFullError
@@ -126,7 +126,10 @@ class JobStore:
         """Forget a job that has ended, with whoever was to be told of it."""
         with self._writing() as connection:
             connection.execute(delete(WEBHOOKS).where(WEBHOOKS.c.job == job.id))
-            connection.execute(delete(JOBS).where(JOBS.c.id == job.id, JOBS.c.status.in_(TERMINAL)))
+            gone = connection.execute(delete(JOBS).where(JOBS.c.id == job.id, JOBS.c.status.in_(TERMINAL)))
+            connection.execute(delete(SPENT).where(SPENT.c.created_at < time.time() - DAY))
+            if gone.rowcount and job.created_at > time.time() - DAY:
+                connection.execute(insert(SPENT).values(job=job.id, owner=job.owner, created_at=job.created_at))
 
     def ended_before(
         self,
@@ -218,6 +221,14 @@ class JobStore:
     def _writing(self) -> Iterator[Connection]:
         with self._engine.connect().execution_options(writes=True) as connection, connection.begin():
             yield connection
+
+
+def _asked_today(connection: Connection, owner: str | None) -> int:
+    counts = (
+        select(func.count()).where(table.c.owner == owner, table.c.created_at > time.time() - DAY)
+        for table in (JOBS, SPENT)
+    )
+    return sum(connection.execute(count).scalar_one() for count in counts)
 
 
 def _visible(only: Visible) -> ColumnElement[bool]:

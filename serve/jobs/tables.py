@@ -72,6 +72,15 @@ KEYS = Table(
     Column("revoked_at", Float),
 )
 
+# Jobs that were deleted still count against their owner's quota of the day.
+SPENT = Table(
+    "deleted_jobs",
+    METADATA,
+    Column("job", String(40), primary_key=True),
+    Column("owner", String(64), index=True),
+    Column("created_at", Float, nullable=False),
+)
+
 WEBHOOKS = Table(
     "webhooks",
     METADATA,

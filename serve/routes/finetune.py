@@ -114,7 +114,9 @@ def accept(service: Service, body: FinetuneRequest, caller: Caller, key: str | N
 
 
 def _fingerprint(body: FinetuneRequest) -> str:
-    return hashlib.sha256(json.dumps(body.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+    # Without a webhook as it was before there were any: a repeated request is the same across releases.
+    asked = body.model_dump(mode="json", exclude=None if body.webhook else {"webhook"})
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
 def build_spec(service: Service, body: FinetuneRequest, caller: Caller) -> JobSpec:

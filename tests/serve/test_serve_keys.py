@@ -187,3 +187,12 @@ def test_a_private_dataset_and_its_jobs_show_to_their_owner_alone(service: Servi
     ask("POST", f"/finetune/{job['id']}/cancel", mine)
     assert ask("DELETE", "/datasets/flowers", mine).status_code == 204
     assert not (tmp_path / "data" / stored).exists()
+
+
+def test_deleting_jobs_gives_no_quota_back(service: Service, ask: Ask) -> None:
+    key = service.keys.add(Caller("lab", ("read", "finetune"), jobs_per_day=2))
+    for _ in range(2):
+        job = ask("POST", "/finetune", key, json=BODY).json()["id"]
+        ask("POST", f"/finetune/{job}/cancel", key)
+        assert ask("DELETE", f"/finetune/{job}", key).status_code == 204
+    assert ask("POST", "/finetune", key, json=BODY).json()["type"] == "quota-used"
