@@ -75,7 +75,7 @@ class WebhookRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    url: Annotated[str, Field(max_length=2000)]
+    url: Annotated[str, Field(max_length=2000, pattern=r"^https?://[A-Za-z0-9.:\[\]_-]+([/?][!-~]*)?$")]
     """http:// or https://, not in a private network unless the operator allows it."""
     secret: Annotated[str, Field(min_length=16, max_length=128, pattern="^[!-~]*$")]
     """The key of the signature; it is never shown again."""

@@ -53,18 +53,20 @@ class Delivery:
 
 def check_url(url: str, *, private: bool) -> None:
     """Refuse at once what can never be delivered; names are looked up when the time has come."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
-        raise RefusedAddressError("it must be http:// or https:// and a host, without a name or password")
     try:
-        _ = parts.port
-        address = ipaddress.ip_address(parts.hostname)
-    except ValueError as error:
-        if "port" in str(error).lower():
-            raise RefusedAddressError("its port is not a number up to 65535") from None
+        parts, asked = urlsplit(url), httpx.URL(url)
+        good = parts.scheme in ("http", "https") and parts.hostname == asked.host and parts.port == asked.port
+    except (ValueError, httpx.InvalidURL):
+        good = False
+    if not good or not parts.hostname or parts.username or parts.password:
+        raise RefusedAddressError("it must be http:// or https:// and a host, without a name or password")
+    if private:
         return
-    if not private:
-        _check_public(address)
+    try:
+        address = ipaddress.ip_address(parts.hostname)
+    except ValueError:  # a name
+        return
+    _check_public(address)
 
 
 def resolve(host: str, port: int, *, private: bool) -> str:
@@ -132,7 +134,7 @@ class Webhooks:
         try:
             async with asyncio.timeout(2 * ANSWER_SECONDS):
                 error = await self._post(client, delivery, job)
-        except (httpx.HTTPError, RefusedAddressError, TimeoutError, OSError) as failure:
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, TimeoutError, OSError) as failure:
             error = one_line(failure, 150) or type(failure).__name__
         await asyncio.to_thread(self._note, delivery, error)
 

@@ -50,7 +50,7 @@ async def stream_events(
     request: Request,
     id: JobName,
     last_event_id: Annotated[str | None, Header(pattern="^[0-9]{1,9}$")] = None,
-    accept: Annotated[str, Header(description="application/json for the events so far, as a list")] = "",
+    accept: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> Response:
     """`started`, `point` (step, loss, accuracy of a run), `resumed`, `status`, and at last `end` with the job."""
     job = await asyncio.to_thread(find_job, service, request, id)

@@ -310,6 +310,8 @@ def test_a_webhook_that_nobody_takes_is_given_up(service: Service, ask: Ask) -> 
         "ftp://example.org/",
         "http://name:word@example.org/",
         "http://example.org:99999/",
+        "http://[half/",
+        "http://exa mple.org/",
         "nothing",
     ],
 )
