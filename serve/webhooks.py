@@ -55,7 +55,7 @@ def check_url(url: str, *, private: bool) -> None:
     """Refuse at once what can never be delivered; names are looked up when the time has come."""
     try:
         parts, asked = urlsplit(url), httpx.URL(url)
-        good = parts.scheme in ("http", "https") and parts.hostname == asked.host and parts.port == asked.port
+        good = parts.scheme in ("http", "https") and parts.hostname == asked.host and parts.port != 0
     except (ValueError, httpx.InvalidURL):
         good = False
     if not good or not parts.hostname or parts.username or parts.password:
