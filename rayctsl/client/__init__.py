@@ -143,13 +143,13 @@ class Client(Sending):
     def download(
         self, identifier: str, target: str | Path | None = None, on_bytes: Callable[[int, int], None] | None = None
     ) -> Path:
-        """Fetch an initialization's weights, or a job's when the id is a job's; resumed and verified.
+        """Fetch an initialization's weights, or a job's by its id or alias; resumed and verified.
 
         Args:
             target: a file, or a folder to put `<id>.safetensors` in; default the current folder.
             on_bytes: called with (bytes so far, bytes in all).
         """
-        kind = "finetune" if identifier.startswith("ft-") else "initializations"
+        kind = "finetune" if identifier.startswith(("ft-", "latest@", "best@")) else "initializations"
         final = Path(target or ".")
         final = final / f"{Path(identifier).name}.safetensors" if final.is_dir() else final
         partial = final.with_name(final.name + ".part")
