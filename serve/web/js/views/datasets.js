@@ -147,7 +147,8 @@ function showDataset(root, name, signal) {
         h("a", { class: "button primary", href: `#/finetune?dataset=${name}` }, "Fine-tune on it"),
         h("a", { class: "button", href: `#/comparisons?dataset=${name}` }, "Compare initializations on it"),
         h("button", { type: "button", on: { click: () => remove(name, holder) } }, "Delete")),
-      h("img", { class: "sheet", src: picture, alt: `Images of ${name} by class` }),
+      h("div", { class: "sheet-box", tabindex: "0", role: "region", "aria-label": "Contact sheet" },
+        h("img", { class: "sheet", src: picture, alt: `Images of ${name} by class` })),
     ];
   });
 }
