@@ -95,6 +95,15 @@ class Uploads:
             raise HttpProblem(404, f"Dataset '{name}' is unknown; GET /datasets lists all.", "unknown-dataset")
         return name
 
+    def resolve_ready(self, name: str, owner: str | None) -> str:
+        """The same for a dataset that is to be used now."""
+        stored = self.resolve(name, owner)
+        upload = self.find(stored)
+        if upload is not None and upload.status != "ready":
+            why = upload.error if upload.status == "failed" else "wait for its import"
+            raise HttpProblem(409, f"Dataset '{name}' is {upload.status}: {why}.", "dataset-not-ready")
+        return stored
+
     async def receive(self, upload: Upload, body: AsyncIterator[bytes], start: int = 0) -> Upload:
         """Take the bytes from `start` on; the upload is complete when all of its total (or of the body) is there.
 

@@ -74,7 +74,8 @@ def create_comparison(service: Fresh, request: Request, body: ComparisonRequest)
     """Run every initialization on the dataset with the same recipe, seeds and batches."""
     names = tuple(dict.fromkeys(body.initializations))
     if len(names) * body.seeds > MAX_JOBS:
-        raise HttpProblem(422, f"A comparison may have {MAX_JOBS} jobs: {len(names)} x {body.seeds} are more.")
+        detail = f"A comparison may have {MAX_JOBS} jobs: {len(names)} x {body.seeds} are more."
+        raise HttpProblem(409, detail, "too-many-jobs")
     recipe = body.model_dump(include=set(RecipeConfig.model_fields))
     caller, made = caller_of(request), {name: list[JobRow]() for name in names}
     try:

@@ -61,7 +61,7 @@ def get_sheet(service: Here, request: Request, name: Name) -> Response:
     """Images of every class at a glance (PNG)."""
     from rayctsl.data.sheet import write_sheet
 
-    stored = find_stored(service, request, name)
+    stored = service.uploads.resolve_ready(name, caller_of(request).name)
     service.datasets.require(stored)
     dataset = open_dataset(stored, service.uploads.root)
     path = service.settings.folder / "cache" / "sheets" / f"{dataset.train.info.checksum}.png"
@@ -77,7 +77,7 @@ def get_sheet(service: Here, request: Request, name: Name) -> Response:
 )
 def thumbnail(service: Here, request: Request, name: Name) -> Response:
     """One training image of each of the first classes, side by side (PNG)."""
-    picture = service.datasets.thumbnail(service.uploads.resolve(name, caller_of(request).name))
+    picture = service.datasets.thumbnail(service.uploads.resolve_ready(name, caller_of(request).name))
     if picture is None:
         return Response(status_code=204)
     return Response(picture, 200, {"cache-control": "private, max-age=3600"}, "image/png")

@@ -125,7 +125,7 @@ def build_spec(service: Service, body: FinetuneRequest, caller: Caller) -> JobSp
         raise HttpProblem(422, f"Steps must be at most {service.settings.max_steps}.")
     if body.webhook is not None:
         _check_webhook(service, body.webhook.url)
-    stored = service.uploads.resolve(body.dataset, caller.name)
+    stored = service.uploads.resolve_ready(body.dataset, caller.name)
     dataset = service.datasets.require(stored)
     name = body.initialization or LATEST
     if name == "best" and name not in service.index.by_id:

@@ -62,7 +62,7 @@ def test_job_is_accepted_found_and_cancelled(client: Client) -> None:
     assert client.cancel(job["id"])["status"] == "cancelled"
     assert [event["event"] for event in client.events(job["id"])][-1] == "end"
     assert client.wait(job["id"])["status"] == "cancelled"
-    with pytest.raises(ServiceError, match="it has no weights") as caught:
+    with pytest.raises(ServiceError, match="it has no model") as caught:
         client.download(job["id"])
     assert caught.value.status == 409
 

@@ -124,10 +124,16 @@ def test_the_service_answers_while_a_bad_archive_is_refused_by_name(client, wait
     thread = threading.Thread(target=knock)
     thread.start()
     assert client.post("/datasets", params={"name": "bad"}, content=out.getvalue()).status_code == 202
+    early = client.post("/finetune", json={"dataset": "bad", "steps": 5}).json()
     failed = settled(client, "bad")
     stop.set()
     thread.join()
     assert failed["status"] == "failed"
+    assert (early["type"], early["detail"]) == (
+        "dataset-not-ready",
+        "Dataset 'bad' is importing: wait for its import.",
+    )
+    assert client.get("/datasets/bad/sheet").json()["type"] == "dataset-not-ready"
     assert "6000 images cannot be read: cat/" in failed["error"]
     assert str(waiting_service.storage) not in failed["error"]
     assert inbox(waiting_service) == []
