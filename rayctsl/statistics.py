@@ -9,10 +9,10 @@ import numpy as np
 
 def mean_and_interval(values: Sequence[float]) -> tuple[float, float]:
     """Mean and half width of the 95 % interval by Student's t; the width of a single value is NaN."""
-    from scipy.stats import t
+    from scipy.special import stdtrit  # the same number as scipy.stats, whose import takes three times as long
 
     data = np.asarray(values, float)
     if len(data) < 2:
         return float(data.mean()), float("nan")
-    half = t.ppf(0.975, len(data) - 1) * data.std(ddof=1) / np.sqrt(len(data))
+    half = stdtrit(len(data) - 1, 0.975) * data.std(ddof=1) / np.sqrt(len(data))
     return float(data.mean()), float(half)
