@@ -77,6 +77,7 @@ def test_from_drop_to_prediction_to_comparison(
     expect(page.locator("tbody")).to_contain_text("from random weights")
     expect(page.locator("tbody tr").nth(1)).to_contain_text("±")
     page.get_by_role("button", name="Delete with its jobs").click()
+    page.get_by_role("button", name="Yes, delete them all").click()
     expect(page.get_by_role("heading", name="Comparisons")).to_be_visible()
     page.goto(f"{service.url}/#/datasets/holiday-2026")
     page.get_by_role("button", name="Delete", exact=True).click()

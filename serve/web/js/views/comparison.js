@@ -5,6 +5,7 @@ import { chart } from "../charts.js";
 import { empty, failure, h, loading, say } from "../dom.js";
 import { count, moment, percent } from "../format.js";
 import { pause } from "../stream.js";
+import { twice } from "./keeping.js";
 
 const COLOURS = ["accent", "second", "third", "fourth", "fifth", "sixth"];
 const SCRATCH = "from scratch";
@@ -107,8 +108,8 @@ function watch(first, signal) {
     signal,
   });
   const stop = h("button", { type: "button" }, "Cancel what has not ended");
-  const remove = h("button", { type: "button", class: "danger" }, "Delete with its jobs");
   const trouble = h("div");
+  const remove = twice("Delete with its jobs", "Yes, delete them all", (event) => forget(event));
 
   function show(now) {
     const jobs = Object.values(now.jobs).flat();
@@ -128,10 +129,10 @@ function watch(first, signal) {
     }
   };
   stop.addEventListener("click", act(async () => show(await post(`comparisons/${first.id}/cancel`))));
-  remove.addEventListener("click", act(async () => {
+  const forget = act(async () => {
     await request(`comparisons/${first.id}`, { method: "DELETE" });
     location.hash = "#/comparisons";
-  }));
+  });
 
   (async () => {
     let now = first;
@@ -150,7 +151,7 @@ function watch(first, signal) {
   const table = h("table", {}, h("thead", {}, h("tr", {}, heads.map((text) => h("th", { scope: "col" }, text || h("span", { class: "sr" }, "Place"))))), board);
   return [
     state,
-    h("section", { class: "card scroll", tabindex: "0", role: "region", "aria-label": "Leaderboard" }, table),
+    h("section", { class: "card scroll leaderboard", tabindex: "0", role: "region", "aria-label": "Leaderboard" }, table),
     h("section", { class: "card" }, drawn.node),
     jobsOf(first),
     trouble,
