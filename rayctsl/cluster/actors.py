@@ -10,7 +10,6 @@ import atexit
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from rayctsl.cluster.exchange.ray_calls import Caller, Collector, Message
 from rayctsl.cluster.exchange.shared_memory import remove_segment
 from rayctsl.cluster.membership import Membership, Place
 from rayctsl.cluster.note import Note, note_name, read_note
+from rayctsl.cluster.parts import Part
 from rayctsl.config import Config
 from rayctsl.device import choose_device, synchronize
 from rayctsl.learning.group import TaskGroup
@@ -38,21 +38,6 @@ from rayctsl.storage import Storage
 PROBE = "probe"  # a file by which learners find out whether they see the driver's files
 
 MEASURED_ROUNDS, MEASURED_SECONDS = 2, 0.1  # before tasks are packed: at least so many steps of each, so long
-
-
-@dataclass
-class Part:
-    """One actor's share of a chunk."""
-
-    losses: np.ndarray  # [steps, own tasks]
-    delta_norms: np.ndarray
-    disagreements: np.ndarray
-    inner_steps: np.ndarray
-    counts: np.ndarray
-    busy_seconds: float
-    stall_seconds: float
-    bytes_sent: int
-    rss_bytes: int
 
 
 class Worker:

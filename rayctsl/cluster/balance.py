@@ -39,15 +39,13 @@ class Balance:
         self.packing, self._steps, self._since = packing, 0, time.monotonic()
         self.busy = np.zeros(len(packing.learners))
 
-    def note(self, busy_seconds: list[float], steps: int) -> np.ndarray:
-        """Take a chunk into account; returns the learners' busy seconds in it."""
+    def note(self, busy_seconds: list[float], steps: int) -> None:
+        """Take a chunk into account, by the learners' busy seconds in it."""
         assert self.packing is not None
-        busy = np.array(busy_seconds)
         if not self.known:  # nobody has measured them: a learner's tasks share its time
             for names, seconds in zip(self.packing.learners, busy_seconds, strict=True):
                 self.costs.update(dict.fromkeys(names, seconds / steps / len(names)))
-        self.busy, self._steps = self.busy + busy, self._steps + steps
-        return busy
+        self.busy, self._steps = self.busy + busy_seconds, self._steps + steps
 
     def improve(self) -> Packing | None:
         """Another packing, when the learners were out of balance for a while and it promises better.

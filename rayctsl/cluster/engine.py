@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,14 +19,15 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskErro
 from ray.util.placement_group import PlacementGroup
 from torch import Tensor
 
-from rayctsl.cluster.actors import PROBE, Part
 from rayctsl.cluster.balance import Balance
 from rayctsl.cluster.calls import Watch
+from rayctsl.cluster.captures import Captures
 from rayctsl.cluster.exchange import PeerLost
 from rayctsl.cluster.faults import Silent, cause_of, describe
 from rayctsl.cluster.live import LiveView
 from rayctsl.cluster.membership import Membership, alone, by_collective, by_ray_calls, by_shared_memory
 from rayctsl.cluster.packing import Packing
+from rayctsl.cluster.parts import join_parts
 from rayctsl.cluster.resources import connected, gpus_of
 from rayctsl.cluster.team import START_SECONDS, Team
 from rayctsl.config import Config
@@ -37,10 +37,9 @@ from rayctsl.learning.group import COMPUTED_ON
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.run import train_with
 from rayctsl.learning.run_folder import RunFolder
-from rayctsl.learning.snapshot import RunState, TaskFiles, TaskState
+from rayctsl.learning.snapshot import RunState
 from rayctsl.progress import say
 from rayctsl.registry import Initialization
-from rayctsl.storage import Storage
 
 Result = TypeVar("Result")
 
@@ -83,9 +82,8 @@ class RayEngine:
         self._notices: list[str] = []
         self._generation = 0
         self._faults = 0
-        self._reach_known, self._reach = 0, False  # in which generation; whether learners see the driver's files
         self._live = LiveView(problem.task_names)
-        self._captures = ThreadPoolExecutor(1, "captures")
+        self._captures = Captures(self.team)
 
     @property
     def learners(self) -> list[Any]:
@@ -123,6 +121,7 @@ class RayEngine:
     def _build(self, state: RunState | None) -> None:
         """Spread the tasks over the team as it is, with the given state, and connect everyone."""
         self._generation += 1
+        self._captures.forget_reach()
         if self.packing is None or len(self.packing.learners) != len(self.learners):
             if self.measure_costs and not self.balance.known and 1 < len(self.learners) < len(self.balance.costs):
                 self._measure()
@@ -133,19 +132,11 @@ class RayEngine:
         told = _get([a.host.remote(stored, names, self.run_id) for a, names in zip(actors, shares, strict=True)])
         self._notices = list(dict.fromkeys(notice for notices in told for notice in notices))
         meta_state = ray.put(state.meta if state else {"phi": _get(actors[0].first_phi.remote())})
-        parts = [self._share(state, names) for names in shares]
+        parts = [self._captures.share(state, names) for names in shares]
         sizes = _get([a.begin.remote(meta_state, part) for a, part in zip(actors, parts, strict=True)])
         memberships = self._memberships(sizes[-1])
         _get([actor.join.remote(member) for actor, member in zip(actors, memberships, strict=True)])
         _get([actor.forget_segment.remote() for actor in actors])
-
-    def _share(self, state: RunState | None, names: tuple[str, ...]) -> Mapping[str, TaskState] | None:
-        """A learner's part of a state: its files' names where it can read them itself."""
-        if state is None:
-            return None
-        if isinstance(state.tasks, TaskFiles) and self._learners_reach(state.tasks.folder):
-            return state.tasks.only(names)
-        return {name: state.tasks[name] for name in names}
 
     def _measure(self) -> None:
         """Every task's cost with all learners busy, as they will be."""
@@ -186,7 +177,11 @@ class RayEngine:
         else:
             running[self.meta.run.remote(start, stop)] = self.meta
             learner_parts = self._collect(running)[:-1]
-        return self._chunk(learner_parts, stop, time.perf_counter() - started)
+        assert self.packing is not None
+        chunk = join_parts(learner_parts, self.packing, self.problem.task_names, time.perf_counter() - started)
+        self.balance.note([part.busy_seconds for part in learner_parts], stop - start)
+        self._live.show(chunk, stop)
+        return chunk
 
     def _move_tasks(self, step: int) -> None:
         """Take in learners that have come, or relieve slow ones; between two chunks, wherever they end."""
@@ -226,76 +221,16 @@ class RayEngine:
         hosted = self.packing.learners[self.learners.index(actor)]
         return f"the learner of {', '.join(hosted[:3])}{' …' if len(hosted) > 3 else ''}"
 
-    def _chunk(self, parts: list[Part], stop: int, seconds: float) -> Chunk:
-        assert self.packing is not None
-        names = self.problem.task_names
-        by_task = {
-            name: part.losses[:, place]
-            for part, hosted in zip(parts, self.packing.learners, strict=True)
-            for place, name in enumerate(hosted)
-        }
-        steps = len(parts[0].losses)
-        busy = self.balance.note([part.busy_seconds for part in parts], steps)
-        facts = {
-            "learners": float(len(parts)),
-            "utilisation": float(busy.sum() / (len(busy) * seconds)),
-            "stall_share": float(np.mean([part.stall_seconds for part in parts]) / seconds),
-            "bytes_per_step": float(sum(part.bytes_sent for part in parts) / steps),
-            "learner_rss_bytes": float(max(part.rss_bytes for part in parts)),
-        }
-        chunk = Chunk(
-            losses=np.stack([by_task[name] for name in names], axis=1),
-            delta_norms=parts[0].delta_norms,
-            disagreements=parts[0].disagreements,
-            inner_steps=np.sum([part.inner_steps for part in parts], axis=0),
-            counts=np.sum([part.counts for part in parts], axis=0),
-            seconds=seconds,
-            facts=facts,
-        )
-        self._live.show(chunk, stop)
-        return chunk
-
     def capture(self, step: int, into: str | None = None) -> Future[RunState]:
-        """Copies taken now, in order with the running calls; they are fetched while the run goes on.
-
-        Where the learners see the files that the driver sees, they write their tasks themselves.
-        """
+        """Copies taken now; they are fetched, or written by the learners themselves, while the run goes on."""
         assert self.packing is not None
-        hosts = self.learners[: len(self.packing.learners)]  # who has just come, at the end, hosts nothing yet
-        meta = self.meta.capture_meta.remote()
+        hosts = self.team.learners[: len(self.packing.learners)]  # who has just come, at the end, hosts nothing yet
         facts = {
             "packing": self.packing.to_json(),
             "costs": self.balance.costs if self.balance.known else {},
             "computed_on": self.computed_on,
         }
-        themselves = into is not None and self._learners_reach(into)
-        if themselves:
-            parts = [actor.write_held.remote(actor.hold_tasks.remote(into)) for actor in hosts]
-        else:
-            parts = [actor.capture_tasks.remote() for actor in hosts]
-
-        def fetch() -> RunState:
-            try:
-                tasks = {name: value for part in ray.get(parts) for name, value in part.items()}
-                kept = RunState(step, ray.get(meta), {}, facts)
-                return replace(kept, written=tasks) if themselves else replace(kept, tasks=tasks)
-            except RayError as error:
-                cause = cause_of(error)
-                if isinstance(cause, RayError) and not isinstance(cause, RayTaskError):
-                    raise EngineFault(f"a snapshot was lost: {describe(cause)}") from error
-                raise cause from None
-
-        return self._captures.submit(fetch)
-
-    def _learners_reach(self, address: str) -> bool:
-        """Found out once in a generation, by a file."""
-        if self._reach_known != self._generation:
-            folder, token = Storage(address), uuid.uuid4().hex
-            folder.write(PROBE, token.encode())
-            answers = _get([actor.reaches.remote(address, token) for actor in self.learners])
-            folder.delete(PROBE)
-            self._reach_known, self._reach = self._generation, all(answers)
-        return self._reach
+        return self._captures.take(step, hosts, facts, into)
 
     def busy_seconds(self) -> np.ndarray:
         """How long each learner has computed so far."""
@@ -322,7 +257,7 @@ class RayEngine:
         return "\n".join([self.packing.describe(), *self._notices])
 
     def close(self) -> None:
-        self._captures.shutdown(wait=False, cancel_futures=True)
+        self._captures.close()
         if ray.is_initialized():
             self.team.release()
 

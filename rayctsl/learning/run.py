@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 from torch import Tensor
 
 from rayctsl.config import Config
 from rayctsl.futures import finished
-from rayctsl.learning.engine import Chunk, Engine, EngineFault, LocalEngine
+from rayctsl.learning.chunk_report import details, loss_summary, note, record
+from rayctsl.learning.engine import Engine, EngineFault, LocalEngine
 from rayctsl.learning.meta_learner import kept_phi
 from rayctsl.learning.metrics import Metrics
 from rayctsl.learning.old_snapshots import in_todays_layout
@@ -161,8 +162,8 @@ class Run:
         target = _chunk_end(self.step, self.config, self.seconds_per_step)
         chunk = self.engine.run(self.step, target)
         self.seconds_per_step, self.counts = chunk.seconds / (target - self.step), chunk.counts
-        _record(self.metrics, chunk, self.step, self.problem)
-        self.progress.advance(target - self.step, _note(chunk), _details(chunk))
+        record(self.metrics, chunk, self.step, self.problem)
+        self.progress.advance(target - self.step, note(chunk), details(chunk))
         self.step = target
         if self.step % self.config.snapshot_every == 0 or self.step == self.total:
             self.lease.check()
@@ -231,7 +232,7 @@ class Run:
             phi,
             self.config,
             spent=self.spent,
-            metrics=_summary(self.metrics),
+            metrics=loss_summary(self.metrics),
             computed_on=self.engine.computed_on,
         )
         self.folder.plot(self.metrics)
@@ -247,51 +248,3 @@ def _chunk_end(step: int, config: Config, per_step: float | None) -> int:
     wanted = 1 if per_step is None else max(1, int(CHUNK_SECONDS / max(per_step, 1e-6)))
     boundary = (step // config.snapshot_every + 1) * config.snapshot_every
     return min(step + wanted, boundary, config.total_steps)
-
-
-def _record(metrics: Metrics, chunk: Chunk, first: int, problem: Problem) -> None:
-    config = problem.config
-    for offset, (losses, norm) in enumerate(zip(chunk.losses, chunk.delta_norms, strict=True)):
-        step = first + offset + 1
-        if step % config.log_every and step != config.total_steps:
-            continue
-        row: dict[str, Any] = {
-            "step": step,
-            "trajectory": (step - 1) // config.inner_steps + 1,
-            "k": (step - 1) % config.inner_steps + 1,
-            "inner_steps_total": int(chunk.inner_steps[offset]),
-            "loss": float(np.nanmean(losses)) if not np.isnan(losses).all() else float("nan"),
-            "delta_norm": float(norm),
-            "disagreement": float(chunk.disagreements[offset]),
-            "steps_per_second": len(chunk.losses) / max(chunk.seconds, 1e-9),
-            **{name: float(value) for name, value in chunk.facts.items()},
-        }
-        metrics.add(row, {name: float(loss) for name, loss in zip(problem.task_names, losses, strict=True)})
-
-
-def _note(chunk: Chunk) -> str:
-    last = chunk.losses[-1]
-    return f"loss {np.nanmean(last):.3f}" if not np.isnan(last).all() else "no task left"
-
-
-def _details(chunk: Chunk) -> str:
-    """How the time is spent, in words. Example: "learners busy 97 %, 0.15 MB a step" """
-    facts, words = chunk.facts, []
-    if "utilisation" in facts:
-        words.append(f"learners busy {facts['utilisation']:.0%}".replace("%", " %"))
-    if facts.get("bytes_per_step"):
-        words.append(f"{facts['bytes_per_step'] / 1e6:.2g} MB a step")
-    return ", ".join(words)
-
-
-def _summary(metrics: Metrics) -> dict[str, Any]:
-    """The loss curve in at most 200 points and its end: what the card shows."""
-    rows = [row for row in metrics.rows if row["loss"] == row["loss"]]
-    if not rows:
-        return {}
-    stride = max(1, len(rows) // 200)
-    curve = [
-        [rows[i]["inner_steps_total"], round(float(np.mean([r["loss"] for r in rows[i : i + stride]])), 5)]
-        for i in range(0, len(rows), stride)
-    ]
-    return {"loss_curve": curve, "final_loss": curve[-1][1]}
