@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version as installed_version
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rayctsl.words import one_line
 
-JsonObject = dict[str, Any]  # not validated yet
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"  # what can be written
+JsonObject = dict[str, Any]  # what was read, not validated yet
 
 
 class Contract(BaseModel):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
 
 import torch
 
@@ -37,7 +36,7 @@ class Waiting:
             torch.cuda.set_device(rank)
         self.connection = connect(CollectivePlan(backend, StoreAddress("127.0.0.1", port), "abort", rank, 2), 60)
 
-    def __call__(self, message: Any) -> float:
+    def __call__(self, message: str) -> float:
         from rayctsl.cluster.exchange import PeerLost
 
         if self.rank == 1:

@@ -12,14 +12,14 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from rayctsl.bench.abort import measure_abort
-from rayctsl.bench.rounds import median_and_spread
-from rayctsl.bench.step import FixedTask
+from rayctsl.bench.rounds import Figures
+from rayctsl.bench.step import FixedTask, summarise
 from rayctsl.bench.workload import WORKLOADS, scaled
 from rayctsl.config import METHOD_CONFIGS, Config
 from rayctsl.contract import package_versions
@@ -32,7 +32,30 @@ from rayctsl.methods import build_method
 CLOSE = 1e-2  # largest difference from the CPU's phi, relative to how far phi has moved
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+@dataclass(frozen=True)
+class RecordedSteps:
+    """Recorded steps against eager ones."""
+
+    recorded: bool
+    largest_difference: float  # of phi
+    speedup: float
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What was found of each promise."""
+
+    device: str
+    versions: dict[str, str]
+    works: dict[str, float | str]  # by method; a text says what went wrong
+    waits_per_chunk: int
+    bits: bool
+    graphs: RecordedSteps
+    abort: float | str
+    speed: Figures
+
+
+def measure(arguments: argparse.Namespace) -> Figures:
     """Everything, on this machine's accelerator."""
     device = choose_device()
     if device == "cpu":
@@ -46,19 +69,18 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         small.make_data(Path(folder, "small"))
         tiny = small.config(Path(folder, "small"), **keys)
         config = workload.config(Path(folder))
-        result: dict[str, Any] = {
-            "device": describe_device(device),
-            "versions": package_versions(),
-            "works": works(tiny, device),
-            "waits_per_chunk": count_waits(config, device),
-            "bits": same_bits(tiny, device),
-            "graphs": graphs(tiny, device),
-            "abort": measure_abort(device),
-            "speed": speed(config, device, steps, rounds),
-        }
-    result["verdict"] = verdict(result)
-    Path(arguments.report).write_text(report(result))
-    return {**result, "report": arguments.report}
+        found = Findings(
+            device=describe_device(device),
+            versions=package_versions(),
+            works=works(tiny, device),
+            waits_per_chunk=count_waits(config, device),
+            bits=same_bits(tiny, device),
+            graphs=graphs(tiny, device),
+            abort=measure_abort(device),
+            speed=speed(config, device, steps, rounds),
+        )
+    Path(arguments.report).write_text(report(found))
+    return {**asdict(found), "verdict": verdict(found), "report": arguments.report}
 
 
 def phi_after(config: Config, device: str, steps: int) -> torch.Tensor:
@@ -106,42 +128,35 @@ def same_bits(config: Config, device: str) -> bool:
         torch.use_deterministic_algorithms(False)
 
 
-def graphs(config: Config, device: str) -> dict[str, Any]:
-    """Recorded steps against eager ones: the largest difference of phi, and how much faster they are."""
-    found: dict[str, Any] = {}
-    phis, seconds = {}, {}
+def graphs(config: Config, device: str) -> RecordedSteps:
+    """The same steps eager and recorded."""
+    recorded, phis, seconds = False, {}, {}
     for choice in ("off", "auto"):
         engine = LocalEngine(Problem.of(config.model_copy(update={"graphs": choice})), device)
         engine.run(0, 4)
         seconds[choice] = timed(lambda engine=engine: engine.run(4, 12), device)  # type: ignore[misc]
         phis[choice] = engine.meta.phi.cpu()
-        found["recorded"] = engine.first.recorder is not None and engine.first.recorder.on
+        recorded = engine.first.recorder is not None and engine.first.recorder.on
     difference = float((phis["auto"] - phis["off"]).abs().max())
-    return {**found, "largest_difference": difference, "speedup": seconds["off"] / seconds["auto"]}
+    return RecordedSteps(recorded, difference, seconds["off"] / seconds["auto"])
 
 
-def speed(config: Config, device: str, steps: int, rounds: int) -> dict[str, Any]:
+def speed(config: Config, device: str, steps: int, rounds: int) -> Figures:
     """Steps per second of ours, of the limit, and of the obvious program, in turn."""
     from rayctsl.bench.obvious_device import ObviousOnDevice
 
-    engine, done = LocalEngine(Problem.of(config), device), 2
-    engine.run(0, done)
+    engine = LocalEngine(Problem.of(config), device)
+    engine.run(0, 2)
     limit, obvious = Limit(config, device), ObviousOnDevice(config, device)
     for warm_up in (limit, obvious):
         warm_up(1)
-    rates: dict[str, list[float]] = {"steps_per_s": [], "limit_steps_per_s": [], "obvious_steps_per_s": []}
-    for _ in range(rounds):
-        rates["steps_per_s"].append(steps / timed(lambda done=done: engine.run(done, done + steps), device))  # type: ignore[misc]
-        rates["limit_steps_per_s"].append(steps / timed(lambda: limit(steps), device))
-        rates["obvious_steps_per_s"].append(steps / timed(lambda: obvious(steps), device))
-        done += steps
-    result: dict[str, Any] = {}
-    for name, values in rates.items():
-        result.update(median_and_spread(name, values))
-    ours, (_, fixed, plain) = rates["steps_per_s"], rates.values()
-    result.update(median_and_spread("efficiency", [own / other for own, other in zip(ours, fixed, strict=True)]))
-    result.update(median_and_spread("speedup_over_obvious", [a / b for a, b in zip(ours, plain, strict=True)]))
-    return result
+    rates = []
+    for done in range(2, 2 + rounds * steps, steps):
+        ours = timed(lambda done=done: engine.run(done, done + steps), device)  # type: ignore[misc]
+        fixed, plain = timed(lambda: limit(steps), device), timed(lambda: obvious(steps), device)
+        seconds = {"steps_per_s": ours, "limit_steps_per_s": fixed, "obvious_steps_per_s": plain}
+        rates.append({name: steps / taken for name, taken in seconds.items()})
+    return summarise(rates)
 
 
 class Limit:
@@ -169,25 +184,25 @@ def timed(work: Callable[[], object], device: str) -> float:
     return time.perf_counter() - started
 
 
-def verdict(result: dict[str, Any]) -> dict[str, str]:
+def verdict(found: Findings) -> dict[str, str]:
     """What was kept of each promise, in a word."""
-    wrong = [name for name, value in result["works"].items() if isinstance(value, str) or not value < CLOSE]
-    recorded, abort = result["graphs"], result["abort"]
+    wrong = [name for name, value in found.works.items() if isinstance(value, str) or not value < CLOSE]
+    waits, abort = found.waits_per_chunk, found.abort
     return {
         "works": "yes" if not wrong else f"NO: {', '.join(wrong)}",
-        "waits": "yes" if result["waits_per_chunk"] <= 1 else f"NO: {result['waits_per_chunk']} waits in a chunk",
-        "bits": "yes" if result["bits"] else "NO",
-        "graphs": "yes" if recorded["recorded"] else "NO: nothing was recorded",
+        "waits": "yes" if waits <= 1 else f"NO: {waits} waits in a chunk",
+        "bits": "yes" if found.bits else "NO",
+        "graphs": "yes" if found.graphs.recorded else "NO: nothing was recorded",
         "abort": abort if isinstance(abort, str) else "yes" if abort < 10 else f"NO: {abort:.0f} s",
     }
 
 
-def report(result: dict[str, Any]) -> str:
+def report(found: Findings) -> str:
     """The report as Markdown."""
-    speed, promises = result["speed"], result["verdict"].items()
-    lines = [f"# rayctsl on {result['device']}", "", "| promise | kept |", "|---|---|"]
-    lines += [f"| {name} | {kept} |" for name, kept in promises]
+    speed = found.speed
+    lines = [f"# rayctsl on {found.device}", "", "| promise | kept |", "|---|---|"]
+    lines += [f"| {name} | {kept} |" for name, kept in verdict(found).items()]
     lines += ["", f"Steps per second: {speed['steps_per_s']:.3g}; {speed['efficiency']:.0%} of the limit, "]
     lines += [f"{speed['speedup_over_obvious']:.2g} times the obvious program.", "", "```"]
-    lines += [f"{name}: {value}" for name, value in result.items() if name != "verdict"]
+    lines += [f"{name}: {value}" for name, value in asdict(found).items()]
     return "\n".join([*lines, "```", ""])

@@ -8,13 +8,24 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from multiprocessing import SimpleQueue
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rayctsl.bench.rounds import Figures
 
-def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rayctsl.data.batches import Batches
+
+NextBatch = Callable[[int], "tuple[Tensor, Tensor]"]
+
+
+def measure(arguments: argparse.Namespace) -> Figures:
     """Both pipelines in turn, several rounds; the figure is the median of the rounds' ratios."""
     import torch
 
@@ -30,7 +41,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         write_split(Path(folder) / "train.arrow", images, labels, info)
         batches = Batches(open_split(Path(folder) / "train.arrow"), seed=0, name="bench", batch_size=batch_size)
         per_image = _per_image_pipeline(images, labels, batch_size)
-        memory = {count: _mapped_megabytes(Path(folder) / "train.arrow", count) for count in (1, 4)}
+        memory = {str(count): _mapped_megabytes(Path(folder) / "train.arrow", count) for count in (1, 4)}
         stored, obvious = [], []
         for number in range(arguments.rounds):
             stored.append(_rate(partial(_stored_batch, batches, number * 1000), 60, batch_size))
@@ -59,7 +70,7 @@ def _mapped_megabytes(path: Path, count: int) -> float:
     return total / 1024
 
 
-def _map_and_weigh(path: str, ready: Any, answers: Any) -> None:
+def _map_and_weigh(path: str, ready: Barrier, answers: SimpleQueue[int]) -> None:
     """Read every image through the map; answer with this process's proportional share of its pages, in kilobytes."""
     from rayctsl.data.store import open_split
 
@@ -77,11 +88,11 @@ def _map_and_weigh(path: str, ready: Any, answers: Any) -> None:
     answers.put(share)
 
 
-def _stored_batch(batches: Any, base: int, step: int) -> Any:
+def _stored_batch(batches: Batches, base: int, step: int) -> tuple[Tensor, Tensor]:
     return batches(base + step)
 
 
-def _rate(next_batch: Callable[[int], Any], count: int, batch_size: int) -> float:
+def _rate(next_batch: NextBatch, count: int, batch_size: int) -> float:
     next_batch(0)
     started = time.process_time()
     for step in range(1, count + 1):
@@ -89,7 +100,7 @@ def _rate(next_batch: Callable[[int], Any], count: int, batch_size: int) -> floa
     return count * batch_size / (time.process_time() - started)
 
 
-def _per_image_pipeline(images: np.ndarray, labels: np.ndarray, batch_size: int) -> Callable[[int], Any]:
+def _per_image_pipeline(images: np.ndarray, labels: np.ndarray, batch_size: int) -> NextBatch:
     """What a competent user writes first: torchvision transforms in a Dataset, a DataLoader in the same process."""
     from torch.utils.data import DataLoader
 

@@ -11,13 +11,14 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 from torch import Tensor
 
-from rayctsl.bench.rounds import median_and_spread
+from rayctsl.bench.rounds import Figures, median_and_spread
 from rayctsl.bench.workload import WORKLOADS, Workload
 from rayctsl.cluster.actors import Worker
+from rayctsl.cluster.engine import RayEngine
 from rayctsl.cluster.exchange.connection import Exchange
 from rayctsl.cluster.testbed import answers, call_inside
 
@@ -49,15 +50,14 @@ def slow_down(worker: Worker, seconds: float) -> None:
     worker.connection.exchange = SlowExchange(getattr(exchange, "exchange", exchange), seconds)
 
 
-def slow_engine(engine: Any, seconds: float) -> None:
+def slow_engine(engine: RayEngine, seconds: float) -> None:
     """All processes of a run."""
     slow = functools.partial(slow_down, seconds=seconds)
     answers([call_inside(actor, slow) for actor in [*engine.learners, engine.meta]])
 
 
-def hidden_share(rounds: int, workload: Workload = WORKLOADS["demo"], steps: int = 15) -> dict[str, Any]:
+def hidden_share(rounds: int, workload: Workload = WORKLOADS["demo"], steps: int = 15) -> Figures:
     """The share of the added time that late shifts hide, median over rounds."""
-    from rayctsl.cluster.engine import RayEngine
     from rayctsl.learning.problem import Problem
 
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -75,7 +75,7 @@ def hidden_share(rounds: int, workload: Workload = WORKLOADS["demo"], steps: int
         prompt = engines[0]
         position = dict.fromkeys(engines, 3)
 
-        def seconds_of(engine: Any) -> float:
+        def seconds_of(engine: RayEngine) -> float:
             start = position[engine]
             position[engine] += steps
             return engine.run(start, start + steps).seconds / steps
@@ -91,7 +91,7 @@ def hidden_share(rounds: int, workload: Workload = WORKLOADS["demo"], steps: int
             fast_and_slow = [(taken[engine, 0.0], taken[engine, added]) for engine in engines]
             shares.append(hidden(*fast_and_slow))
             slow.append(taken[prompt, added] / taken[prompt, 0.0])
-    return {**median_and_spread("delay_hidden", shares), "delay_slowed_ratio": median_and_spread("x", slow)["x"]}
+    return {**median_and_spread("delay_hidden", shares), "delay_slowed_ratio": float(np.median(slow))}
 
 
 def hidden(prompt: tuple[float, float], late: tuple[float, float]) -> float:

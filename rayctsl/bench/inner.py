@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from types import MethodType
-from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rayctsl.bench.rounds import Team, median_and_spread
+from rayctsl.bench.rounds import Figures, Team, median_and_spread
 from rayctsl.bench.workload import WORKLOADS
 from rayctsl.config import InnerConfig, ModelConfig
 from rayctsl.learning.processor import compiled, keep_freed_memory, why_not_bf16
@@ -38,9 +38,10 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "default_in_thread": ("flat", "format", "memory", "thread"),  # as in an actor of Ray without MALLOC_ARENA_MAX=1
 }
 DEFAULT_STEPS = {"resnet20": 4, "demo": 100}
+Step = Callable[[Callable[[], None]], None]  # an optimizer's step, given what computes the gradient
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+def measure(arguments: argparse.Namespace) -> Figures:
     """Milliseconds per step of every option, and plain's time over it, median over the rounds."""
     wanted = arguments.options.split(",") if arguments.options else list(OPTIONS)
     unknown = [name for name in wanted if name not in OPTIONS]
@@ -65,17 +66,17 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     return {**facts, **summarise(seconds, warm_up), "bf16_is_off": reason}
 
 
-def summarise(seconds: Mapping[str, Sequence[float]], warm_up: Mapping[str, float]) -> dict[str, Any]:
+def summarise(seconds: Mapping[str, Sequence[float]], warm_up: Mapping[str, float]) -> Figures:
     """Every option's milliseconds and plain's time over its own, as medians over the rounds."""
-    result: dict[str, Any] = {}
+    result, speedups = Figures(), {}
     for name, values in seconds.items():
-        speedups = [plain / own for plain, own in zip(seconds["plain"], values, strict=True)]
+        speedups[name] = [plain / own for plain, own in zip(seconds["plain"], values, strict=True)]
         result[name] = {
-            "ms": 1000 * median_and_spread("ms", values)["ms"],
-            **median_and_spread("speedup", speedups),
+            "ms": 1000 * float(np.median(values)),
+            **median_and_spread("speedup", speedups[name]),
             "first_step_s": warm_up[name],
         }
-    return {**result, "speedup": result["default"]["speedup"] if "default" in result else None}
+    return {**result, "speedup": float(np.median(speedups["default"])) if "default" in speedups else None}
 
 
 class InnerWorker:
@@ -116,13 +117,13 @@ class InnerWorker:
         loss.item()
 
 
-def _torch_optimizer(module: nn.Module) -> Any:
+def _torch_optimizer(module: nn.Module) -> Step:
     config = InnerConfig()
     optimizer = torch.optim.SGD(
         module.parameters(), config.alpha, momentum=config.momentum, weight_decay=config.weight_decay
     )
 
-    def step(backward: Any) -> None:
+    def step(backward: Callable[[], None]) -> None:
         optimizer.zero_grad()
         backward()
         optimizer.step()
@@ -130,13 +131,13 @@ def _torch_optimizer(module: nn.Module) -> Any:
     return step
 
 
-def _flat_optimizer(module: nn.Module) -> Any:
+def _flat_optimizer(module: nn.Module) -> Step:
     from rayctsl.flat import FlatModule, build_optimizer
 
     config, flat = InnerConfig(), FlatModule(module)
     optimizer = build_optimizer(config, flat.vector)
 
-    def step(backward: Any) -> None:
+    def step(backward: Callable[[], None]) -> None:
         flat.grad.zero_()
         backward()
         flat.vector.add_(optimizer.direction(flat.vector, flat.grad), alpha=-config.alpha)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 from torch.utils.data import DataLoader, Dataset
 
-from rayctsl.config import ModelConfig
+from rayctsl.config import Config
 from rayctsl.data.store import open_split
 from rayctsl.models import build_model
 
@@ -59,14 +58,15 @@ def endless(loader: DataLoader) -> Iterator[tuple[Tensor, Tensor]]:
 class ObviousTask:
     """One process's share: calling it takes inner steps, each followed by the shift."""
 
-    def __init__(self, rank: int, world: int, port: int, split: str, model: dict[str, Any], options: dict[str, Any]):
+    def __init__(self, rank: int, port: int, split: str, config: Config):
         torch.set_num_threads(1)
+        world, inner = len(config.data.tasks), config.inner
         distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
         data = open_split(Path(split))
         images = np.concatenate([np.array(chunk) for chunk in data.chunks()])
         loader = DataLoader(
             PerImage(images, data.labels),
-            options["batch_size"],
+            config.data.batch_size,
             shuffle=True,
             drop_last=True,
             num_workers=1,
@@ -74,16 +74,13 @@ class ObviousTask:
             multiprocessing_context="fork",
         )
         self.batches = endless(loader)
-        self.model = build_model(ModelConfig.model_validate(model), data.info.num_classes, seed=0).train()
+        self.model = build_model(config.model, data.info.num_classes, seed=0).train()
         self.theta = [value for name, value in self.model.named_parameters() if not name.startswith("head.")]
         self.phi = [value.detach().clone() for value in self.theta]
         self.optimizer = torch.optim.SGD(
-            self.model.parameters(),
-            options["alpha"],
-            momentum=options["momentum"],
-            weight_decay=options["weight_decay"],
+            self.model.parameters(), inner.alpha, momentum=inner.momentum, weight_decay=inner.weight_decay
         )
-        self.rate, self.losses = options["beta"] / world, list[float]()
+        self.rate, self.losses = (config.method.beta or 0.0) / world, list[float]()
 
     def __call__(self, steps: int) -> None:
         for _ in range(steps):

@@ -11,18 +11,30 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from rayctsl.bench.rounds import Figures
 from rayctsl.bench.workload import WORKLOADS, scaled
+from rayctsl.cluster.engine import RayEngine
 from rayctsl.cluster.packing import pack, utilisation
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+@dataclass(frozen=True)
+class PackedWell:
+    """How near a packing on W learners is to the best."""
+
+    workers: int
+    utilisation: float
+    best_utilisation: float
+    ratio: float
+    packing: tuple[tuple[str, ...], ...]
+
+
+def measure(arguments: argparse.Namespace) -> Figures:
     """Utilisation by the engine's packing and by the best, for every number of learners, and their ratio."""
-    from rayctsl.cluster.engine import RayEngine
     from rayctsl.cluster.resources import connected
     from rayctsl.learning.problem import Problem
 
@@ -40,8 +52,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     costs = {name: float(np.median([costs[name] for costs in later])) for name in workload.names}
     rows = [compare(first, costs, int(count)) for count in arguments.workers.split(",")]
     return {
-        "rows": rows,
-        "lowest_ratio": min(row["ratio"] for row in rows),
+        "rows": [asdict(row) for row in rows],
+        "lowest_ratio": min(row.ratio for row in rows),
         "run_on_two_learners": run,
         "seconds_per_step": costs,
         "how": "rows: computed from costs measured with two busy learners; run_on_two_learners: the clock",
@@ -49,7 +61,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def costs_on(engine: Any, names: tuple[str, ...]) -> dict[str, float]:
+def costs_on(engine: RayEngine, names: tuple[str, ...]) -> dict[str, float]:
     """Seconds per inner step of each task, spread over all learners as the engine does before it packs."""
     from rayctsl.cluster.testbed import answers
 
@@ -60,7 +72,7 @@ def costs_on(engine: Any, names: tuple[str, ...]) -> dict[str, float]:
     return {name: seconds for part in parts for name, seconds in part.items()}
 
 
-def run_utilisation(engine: Any, steps: int) -> dict[str, float]:
+def run_utilisation(engine: RayEngine, steps: int) -> dict[str, float]:
     """What the learners of a real run achieve: the share of time they work, and how even their work is."""
     engine.run(0, 1)
     before = engine.busy_seconds()
@@ -69,14 +81,13 @@ def run_utilisation(engine: Any, steps: int) -> dict[str, float]:
     return {"utilisation": chunk.facts["utilisation"], "balance": utilisation(list(busy))}
 
 
-def compare(known: Mapping[str, float], true: Mapping[str, float], learners: int) -> dict[str, Any]:
+def compare(known: Mapping[str, float], true: Mapping[str, float], learners: int) -> PackedWell:
     """The packing by the costs that were known, judged by the true ones, against the best."""
     chosen = pack(known, learners).learners
     loads = [sum(true[name] for name in names) for names in chosen]
     best = best_loads(list(true.values()), learners)
     achieved, possible = utilisation(loads), utilisation(best)
-    row = {"workers": learners, "utilisation": achieved, "best_utilisation": possible, "ratio": achieved / possible}
-    return {**row, "packing": [list(names) for names in chosen]}
+    return PackedWell(learners, achieved, possible, achieved / possible, chosen)
 
 
 def best_loads(costs: list[float], learners: int) -> list[float]:

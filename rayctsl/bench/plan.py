@@ -9,14 +9,15 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from rayctsl.bench.cost_model import Cluster, Job, Prediction, predict
+from rayctsl.bench.machine import CPU_MEET_SECONDS, memory_bandwidth, touch_seconds
+from rayctsl.bench.rounds import Figures
 from rayctsl.config import Config, load_config
 
 PROBE_BATCH = 4  # operations and memory are proportional to the batch: counted on a small one
@@ -25,7 +26,6 @@ GPU_MEMORY_PASSES = 10  # reads and writes of a vector per task and meta-update
 GPU_MEMORY_BANDWIDTH = 1e12
 GPU_BASE_BYTES = 6e8  # a CUDA context
 CPU_BASE_BYTES = 3.2e8  # Python, torch and Ray
-CPU_MEET_SECONDS = 3e-4
 BACKWARD_FACTOR = (
     1.4  # peak memory of a step over what its forward pass keeps, measured on ResNet-20 at 32 and 64 pixels
 )
@@ -41,7 +41,23 @@ class TaskCost:
     seconds: float | None = None  # measured here on one core
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+@dataclass(frozen=True)
+class PlannedRun:
+    """One combination of what was asked for, and what it would take."""
+
+    workers: int
+    tasks: int
+    gigabits: float
+    shift_delay: int
+    nodes: int
+    prediction: Prediction
+
+    def figures(self) -> Figures:
+        own = {name: value for name, value in self.__dict__.items() if name != "prediction"}
+        return {**own, **asdict(self.prediction)}
+
+
+def measure(arguments: argparse.Namespace) -> Figures:
     """Predictions for every number of workers, bandwidth and shift_delay asked for, with what they assume."""
     if arguments.check:
         from rayctsl.bench.plan_check import check
@@ -55,13 +71,12 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             for delay in (0, 1):
                 job = job_of(config, costs, max(workers, arguments.tasks or 0), delay, arguments)
                 cluster = cluster_of(workers, gigabits, job.floats, arguments)
-                facts = {"workers": workers, "tasks": len(job.costs), "gigabits": gigabits, "shift_delay": delay}
-                rows.append({**facts, "nodes": cluster.nodes, **asdict(predict(job, cluster))})
+                rows.append(PlannedRun(workers, len(job.costs), gigabits, delay, cluster.nodes, predict(job, cluster)))
     assumptions = assumptions_of(arguments, config)
     if arguments.markdown:
         print(as_markdown(rows, assumptions), file=sys.stderr if arguments.json else sys.stdout)
     by_task = {name: asdict(cost) for name, cost in costs.items()}
-    return {"rows": rows, "task_costs": by_task, "assumptions": assumptions}
+    return {"rows": [row.figures() for row in rows], "task_costs": by_task, "assumptions": assumptions}
 
 
 def task_costs(config: Config, measured: bool) -> dict[str, TaskCost]:
@@ -199,30 +214,10 @@ def cluster_of(workers: int, gigabits: float, floats: int, arguments: argparse.N
     )
 
 
-@cache
-def memory_bandwidth(floats: int = 2**23) -> float:
-    """Bytes per second, read and written, of a large copy here."""
-    source, target = torch.zeros(floats), torch.zeros(floats)
-    target.copy_(source)
-    started = time.perf_counter()
-    for _ in range(5):
-        target.copy_(source)
-    return 5 * 8 * floats / (time.perf_counter() - started)
-
-
-@cache
-def touch_seconds(floats: int, steps: int = 10) -> float:
-    """Seconds per task and float of what a meta-update does to a task, here: the quietest of several tries."""
-    from rayctsl.bench.transport import GRID, idle_steps
-
-    one, five = (min(idle_steps(lambda v: v, floats, count, steps, GRID) for _ in range(5)) for count in (1, 5))
-    return max(five - one, 0.0) / 4 / floats
-
-
-def assumptions_of(arguments: argparse.Namespace, config: Config) -> dict[str, Any]:
+def assumptions_of(arguments: argparse.Namespace, config: Config) -> Figures:
     link = {"latency_us": arguments.latency_us, "inner_steps": config.inner_steps, "trajectories": config.trajectories}
     if arguments.gpus:
-        own = {
+        own: Figures = {
             "gpus_per_node": arguments.gpus,
             "gpu_gflops_achieved": arguments.gpu_gflops,
             "launch_ms_per_step": arguments.launch_ms,
@@ -234,20 +229,20 @@ def assumptions_of(arguments: argparse.Namespace, config: Config) -> dict[str, A
     return {**own, **link, "model": config.model.name, "batch_size": config.data.batch_size}
 
 
-def as_markdown(rows: list[dict[str, Any]], assumptions: dict[str, Any]) -> str:
+def as_markdown(rows: Sequence[PlannedRun], assumptions: Figures) -> str:
     """The rows as a table, the assumptions above it."""
     lines = ["Assumed: " + ", ".join(f"{name} {value}" for name, value in assumptions.items()) + ".", ""]
     heads = ["learners", "tasks", "Gbit/s", "shift_delay", "steps/s", "hours", "work ms", "exchange ms"]
     heads += ["utilisation", "MB per step and link", "TB moved", "GB per learner"]
     lines += ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for row in rows:
-        p = Prediction(**{name: row[name] for name in Prediction.__dataclass_fields__})
-        cells = [row["workers"], row["tasks"], f"{row['gigabits']:g}", row["shift_delay"], f"{p.steps_per_s:.3g}"]
+        p = row.prediction
+        cells = [str(row.workers), str(row.tasks), f"{row.gigabits:g}", str(row.shift_delay), f"{p.steps_per_s:.3g}"]
         cells += [f"{p.hours:.3g}", f"{1000 * p.compute_s:.3g}", f"{1000 * p.exchange_s:.3g}", f"{p.utilisation:.0%}"]
         cells += [
             f"{p.bytes_per_step / 1e6:.3g}",
             f"{p.bytes_between_nodes / 1e12:.3g}",
             f"{p.learner_bytes / 1e9:.2g}",
         ]
-        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

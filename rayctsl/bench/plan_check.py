@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rayctsl.bench.cost_model import Cluster, Job, predict
-from rayctsl.bench.plan import CPU_MEET_SECONDS, memory_bandwidth, touch_seconds
-from rayctsl.bench.rounds import Team, median_and_spread
+from rayctsl.bench.machine import CPU_MEET_SECONDS, memory_bandwidth, touch_seconds
+from rayctsl.bench.rounds import Figures, Team, middle
 from rayctsl.bench.scale import SleepingTask
 from rayctsl.bench.transport import SIZES
 from rayctsl.bench.workload import Workload
@@ -36,13 +36,31 @@ RING_WORK = (0.03, 0.02, 0.02, 0.01)  # seconds of each task's step
 RINGS = ((2, 20e6, 1e-3), (2, 200e6, 5e-3), (4, 20e6, 1e-3), (4, 100e6, 5e-3))  # members, bytes/s, seconds a message
 
 
-def check(rounds: int, steps: int = 20) -> dict[str, Any]:
+@dataclass(frozen=True)
+class CheckedRun:
+    """A run that was predicted and then measured. Example: CheckedRun("ring of 2, …", 41.0, 40.2, 1.02, (1.0, 1.1))"""
+
+    run: str
+    measured_ms: float
+    predicted_ms: float
+    ratio: float
+    ratio_spread: tuple[float, float]
+
+    @classmethod
+    def of(cls, name: str, rounds: Sequence[tuple[float, float]]) -> CheckedRun:
+        """Medians over the rounds, given the seconds measured and predicted in each."""
+        measured, predicted = (1000 * float(np.median(each)) for each in zip(*rounds, strict=True))
+        return cls(name, measured, predicted, *middle([seconds / expected for seconds, expected in rounds]))
+
+
+def check(rounds: int, steps: int = 20) -> Figures:
     """Measured over predicted step time of every run; `largest_error` is the farthest from 1."""
-    rows = check_packings(rounds, steps) + check_rings(rounds, steps)
-    return {"rows": rows, "largest_error": max(abs(row["ratio"] - 1) for row in rows), "rounds": rounds}
+    runs = check_packings(rounds, steps) + check_rings(rounds, steps)
+    largest = max(abs(run.ratio - 1) for run in runs)
+    return {"rows": [asdict(run) for run in runs], "largest_error": largest, "rounds": rounds}
 
 
-def check_packings(rounds: int, steps: int, workload: Workload = UNEVEN) -> list[dict[str, Any]]:
+def check_packings(rounds: int, steps: int, workload: Workload = UNEVEN) -> list[CheckedRun]:
     """The same tasks on one learner and in two packings on two, in turn."""
     from rayctsl.cluster.resources import connected
 
@@ -67,7 +85,7 @@ def check_packings(rounds: int, steps: int, workload: Workload = UNEVEN) -> list
                 job = Job(run.costs(), run.floats, 1, 1)
                 expected = 1 / predict(job, cluster, run.packing).steps_per_s
                 pairs[name].append((run.seconds(steps), expected))
-    return [_row(name, values) for name, values in pairs.items()]
+    return [CheckedRun.of(name, values) for name, values in pairs.items()]
 
 
 class PackedRun:
@@ -162,7 +180,7 @@ class RingWorker:
         group = TaskGroup(tasks, config, rule)  # type: ignore[arg-type]
         meta = MetaLearner(config, rule, next(iter(group.learners.values())).theta)
         exchange = Connection(ThrottledRing(rank, members, bandwidth, latency), in_background=delay > 0)
-        self._run: Callable[[int, int], Any] = lambda start, stop: run_steps(
+        self._run: Callable[[int, int], object] = lambda start, stop: run_steps(
             start, stop, config.inner_steps, rule, group, meta, exchange
         )
         self.step = 0
@@ -192,7 +210,7 @@ def sleeping_cost(seconds: float, steps: int = 10) -> float:
     return (time.perf_counter() - started) / steps
 
 
-def check_rings(rounds: int, steps: int, rings: Any = RINGS) -> list[dict[str, Any]]:
+def check_rings(rounds: int, steps: int, rings: Sequence[tuple[int, float, float]] = RINGS) -> list[CheckedRun]:
     """Rings of several lengths, bandwidths and latencies, with prompt and with late shifts."""
     touch, rows = touch_seconds(SIZES["resnet20"]), []
     costs = {str(number): sleeping_cost(seconds) for number, seconds in enumerate(RING_WORK)}
@@ -207,12 +225,5 @@ def check_rings(rounds: int, steps: int, rings: Any = RINGS) -> list[dict[str, A
                 team.ask(3)
                 taken = [float(np.max(team.ask(steps))) for _ in range(rounds)]
             name = f"ring of {members}, {bandwidth / 1e6:g} MB/s, {1000 * latency:g} ms, shift_delay {delay}"
-            rows.append(_row(name, [(seconds, expected) for seconds in taken]))
+            rows.append(CheckedRun.of(name, [(seconds, expected) for seconds in taken]))
     return rows
-
-
-def _row(name: str, values: list[tuple[float, float]]) -> dict[str, Any]:
-    row: dict[str, Any] = {"run": name}
-    row.update({"measured_ms": 1000 * float(np.median([seconds for seconds, _ in values]))})
-    row.update({"predicted_ms": 1000 * float(np.median([expected for _, expected in values]))})
-    return {**row, **median_and_spread("ratio", [seconds / expected for seconds, expected in values])}

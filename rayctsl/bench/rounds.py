@@ -6,14 +6,27 @@ import ctypes
 import multiprocessing
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from multiprocessing.connection import Connection
+from typing import Generic, TypeVar
 
 import numpy as np
 
+from rayctsl.contract import Json
 
-def median_and_spread(name: str, values: Sequence[float]) -> dict[str, Any]:
+Figures = dict[str, Json]  # what a measurement prints, by name
+Message = TypeVar("Message")
+Answer = TypeVar("Answer")
+
+
+def middle(values: Sequence[float]) -> tuple[float, tuple[float, float]]:
+    """The median, and the spread around it."""
+    return float(np.median(values)), (float(min(values)), float(max(values)))
+
+
+def median_and_spread(name: str, values: Sequence[float]) -> Figures:
     """Example: median_and_spread("ratio", [1.0, 1.2, 1.1]) == {"ratio": 1.1, "ratio_spread": [1.0, 1.2]}"""
-    return {name: float(np.median(values)), f"{name}_spread": [float(min(values)), float(max(values))]}
+    median, spread = middle(values)
+    return {name: median, f"{name}_spread": list(spread)}
 
 
 def release_freed_memory(*unused: object) -> None:
@@ -23,15 +36,17 @@ def release_freed_memory(*unused: object) -> None:
         libc.malloc_trim(0)
 
 
-class Team:
+class Team(Generic[Message, Answer]):
     """Processes that each build a worker once and then call it on demand, all at the same time.
 
     Example: with Team(make_worker, [(0,), (1,)]) as team: seconds = team.run(10)
     """
 
-    def __init__(self, build: Callable[..., Callable[[Any], Any]], arguments: Sequence[tuple[Any, ...]]):
+    def __init__(
+        self, build: Callable[..., Callable[[Message], Answer]], arguments: Sequence[tuple[object, ...]]
+    ) -> None:
         context = multiprocessing.get_context("spawn")
-        self._processes, self._pipes = [], []
+        self._processes, self._pipes = [], list[Connection]()
         for each in arguments:
             here, there = context.Pipe()
             process = context.Process(target=_serve, args=(there, build, each))
@@ -45,29 +60,33 @@ class Team:
             self.close()
             raise
 
-    def run(self, message: Any) -> float:
+    def run(self, message: Message) -> float:
         """Seconds until every worker has answered."""
         started = time.perf_counter()
         self.ask(message)
         return time.perf_counter() - started
 
-    def ask(self, message: Any) -> list[Any]:
+    def ask(self, message: Message) -> list[Answer]:
         """What the workers, called with `message`, answer."""
-        for pipe in self._pipes:
-            pipe.send(message)
+        self._send(message)
         return self._receive()
 
     def release(self) -> None:
         """Let every process give back the memory that it keeps."""
-        self.ask(None)
+        self._send(None)
+        self._receive()
 
-    def _receive(self) -> list[Any]:
+    def _send(self, message: Message | None) -> None:
+        for pipe in self._pipes:
+            pipe.send(message)
+
+    def _receive(self) -> list[Answer]:
         try:
             return [pipe.recv() for pipe in self._pipes]
         except EOFError:
             raise RuntimeError("a process of the measurement died; its error is above") from None
 
-    def __enter__(self) -> Team:
+    def __enter__(self) -> Team[Message, Answer]:
         return self
 
     def __exit__(self, *unused: object) -> None:
@@ -82,7 +101,7 @@ class Team:
                 process.terminate()
 
 
-def _serve(pipe: Any, build: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:
+def _serve(pipe: Connection, build: Callable[..., Callable[[Message], Answer]], arguments: tuple[object, ...]) -> None:
     worker = build(*arguments)
     pipe.send(None)
     while True:

@@ -11,23 +11,24 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rayctsl.bench.rounds import median_and_spread
+from rayctsl.bench.rounds import Figures, median_and_spread, middle
 from rayctsl.bench.transport import SIZES
 from rayctsl.bench.workload import WORKLOADS
 from rayctsl.config import build_config, dump_config
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+def measure(arguments: argparse.Namespace) -> Figures:
     """Step time against T and W, with linear fits, and the start's ratio to the bare cost."""
-    result: dict[str, Any] = {"rounds": arguments.rounds, "work_ms": arguments.work_ms}
+    result: Figures = {"rounds": arguments.rounds, "work_ms": arguments.work_ms}
     if not arguments.only_start:
         result.update(growth(arguments))
     if arguments.start_rounds:
@@ -93,7 +94,26 @@ class SleepingRun:
         return chunk.seconds / steps, (chunk.seconds - busy) / steps
 
 
-def growth(arguments: argparse.Namespace) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Growth:
+    """What T tasks on W learners take; medians over the rounds, with their spread."""
+
+    tasks: int
+    workers: int
+    step_ms: float
+    step_ms_spread: tuple[float, float]
+    overhead_ms: float
+    overhead_ms_spread: tuple[float, float]
+    overhead_share: float
+
+    @classmethod
+    def of(cls, tasks: int, workers: int, rounds: Sequence[tuple[float, float]]) -> Growth:
+        """Given the seconds of a step and of its overhead in every round."""
+        step, overhead = (middle([1000 * each for each in part]) for part in zip(*rounds, strict=True))
+        return cls(tasks, workers, *step, *overhead, overhead_share=overhead[0] / step[0])
+
+
+def growth(arguments: argparse.Namespace) -> Figures:
     """Step and overhead for T tasks on two learners, and for the largest T on W learners."""
     from rayctsl.cluster.resources import connected
 
@@ -111,18 +131,13 @@ def growth(arguments: argparse.Namespace) -> dict[str, Any]:
         for _ in range(arguments.rounds):
             for pair, run in runs.items():
                 taken[pair].append(run.run(arguments.steps))
-    rows = []
-    for (count, learners), times in taken.items():
-        row: dict[str, Any] = {"tasks": count, "workers": learners}
-        row.update(median_and_spread("step_ms", [1000 * step for step, _ in times]))
-        row.update(median_and_spread("overhead_ms", [1000 * overhead for _, overhead in times]))
-        rows.append({**row, "overhead_share": row["overhead_ms"] / row["step_ms"]})
-    by_tasks = [row for row in rows if row["workers"] == workers[0]]
-    counts = [row["tasks"] for row in by_tasks]
+    rows = [Growth.of(count, learners, times) for (count, learners), times in taken.items()]
+    by_tasks = [row for row in rows if row.workers == workers[0]]
+    counts = [row.tasks for row in by_tasks]
     return {
-        "rows": rows,
-        "step_fit": linear_fit(counts, [row["step_ms"] for row in by_tasks]),
-        "overhead_fit": linear_fit(counts, [row["overhead_ms"] for row in by_tasks]),
+        "rows": [asdict(row) for row in rows],
+        "step_fit": linear_fit(counts, [row.step_ms for row in by_tasks]),
+        "overhead_fit": linear_fit(counts, [row.overhead_ms for row in by_tasks]),
     }
 
 
@@ -158,15 +173,15 @@ print("ready", flush=True)
 """
 
 
-def start_cost(rounds: int, workers: int) -> dict[str, Any]:
+def start_cost(rounds: int, workers: int) -> Figures:
     """Seconds from the command to the first inner step's metrics, against Ray, torch and as many bare actors."""
     ours, bare, driver = [], [], []
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "data")
         workload = WORKLOADS["demo"]
         workload.make_data(root)
-        keys: dict[str, Any] = {"snapshot_every": 1, "log_every": 1, "topology": {"workers": workers}}
-        config = workload.config(root, **keys).model_copy(update={"inner_steps": 1, "trajectories": 2})
+        own = workload.config(root, snapshot_every=1, log_every=1, topology={"workers": workers})
+        config = own.model_copy(update={"inner_steps": 1, "trajectories": 2})
         Path(folder, "start.yaml").write_text(dump_config(config))
         for number in range(rounds):
             started, ready = _bare_start(workers + 1)

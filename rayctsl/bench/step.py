@@ -11,23 +11,23 @@ import argparse
 import io
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rayctsl.bench.rounds import Team, median_and_spread, release_freed_memory
+from rayctsl.bench.rounds import Figures, Team, median_and_spread, release_freed_memory
 from rayctsl.bench.workload import WORKLOADS, Workload, scaled
 from rayctsl.config import Config
+from rayctsl.learning.tasks import ImageTask
 from rayctsl.ports import free_ports
 
 DEFAULT_STEPS = {"resnet20": 2, "demo": 40}
 DEFAULT_ROUNDS = {"resnet20": 8, "demo": 6}
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+def measure(arguments: argparse.Namespace) -> Figures:
     """The three programs in turn; ratios are medians over the rounds."""
     from rayctsl.cluster.resources import connected
 
@@ -50,9 +50,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     return {**summarise(rates), **facts, "packing": packing, "rounds": rounds, "steps": steps}
 
 
-def summarise(rates: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+def summarise(rates: Sequence[Mapping[str, float]]) -> Figures:
     """Every rate, and ours over its rivals', as medians over the rounds."""
-    result: dict[str, Any] = {}
+    result: Figures = {}
     for name in rates[0]:
         result.update(median_and_spread(name, [rate[name] for rate in rates]))
     for name, rival in (("efficiency", "limit_steps_per_s"), ("speedup_over_obvious", "obvious_steps_per_s")):
@@ -61,7 +61,7 @@ def summarise(rates: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     return result
 
 
-def one_round(ours: Ours, limit: Team, obvious: Team | None, steps: int) -> dict[str, float]:
+def one_round(ours: Ours, limit: Team[int, None], obvious: Team[int, None] | None, steps: int) -> dict[str, float]:
     """Steps per second of each. Before the clock starts ours and the limit take steps that fetch their memory again,
     which they gave back in order to leave room; the obvious program's loaders have filled up meanwhile."""
     warm_up = max(1, steps // 10)
@@ -117,9 +117,9 @@ class Ours:
 class FixedTask:
     """A task whose only batch is in memory."""
 
-    def __init__(self, task: Any):
+    def __init__(self, task: ImageTask):
         self.name, self._task = task.name, task
-        self._batch: tuple[Tensor, Tensor] = task.training(0)
+        self._batch = task.training(0)
 
     def build_module(self) -> nn.Module:
         return self._task.build_module()
@@ -151,22 +151,14 @@ class LimitWorker:
                 learner.apply_gradient()
 
 
-def obvious_arguments(workload: Workload, config: Config) -> list[tuple[Any, ...]]:
+def obvious_arguments(workload: Workload, config: Config) -> list[tuple[int, int, str, Config]]:
     """What each process of the obvious program is started with."""
-    model = {"name": workload.model, "width": workload.width}
-    options = {
-        "batch_size": workload.batch_size,
-        "alpha": config.inner.alpha,
-        "momentum": config.inner.momentum,
-        "weight_decay": config.inner.weight_decay,
-        "beta": config.method.beta,
-    }
-    port, world = free_ports(1)[0], len(workload.names)
+    port = free_ports(1)[0]
     splits = [f"{config.data.root}/{name}/train.arrow" for name in workload.names]
-    return [(rank, world, port, split, model, options) for rank, split in enumerate(splits)]
+    return [(rank, port, split, config) for rank, split in enumerate(splits)]
 
 
-def _obvious(*arguments: Any) -> Any:
+def _obvious(rank: int, port: int, split: str, config: Config) -> Callable[[int], None]:
     from rayctsl.bench.obvious import ObviousTask
 
-    return ObviousTask(*arguments)
+    return ObviousTask(rank, port, split, config)

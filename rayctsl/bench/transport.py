@@ -14,12 +14,12 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
 
-from rayctsl.bench.rounds import Team, median_and_spread
+from rayctsl.bench.rounds import Figures, Team, middle
 from rayctsl.cluster.exchange import connect
 from rayctsl.cluster.membership import Membership, Place, by_shared_memory
 from rayctsl.cluster.testbed import answers, start_idle_actors, stop_actors
@@ -31,7 +31,33 @@ SIZES = {"resnet20": 269_072, "resnet18": 11_176_512}
 GRID = Grid(limit_bits=10, unit_bits=39, rest_bits=49)  # of the paper's 8 tasks
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Comparison:
+    """Ours against gloo for one model on W learners: milliseconds per step as medians over the rounds."""
+
+    model: str
+    floats: int
+    workers: int
+    ms: float
+    ms_spread: tuple[float, float]
+    gloo_ms: float
+    gloo_ms_spread: tuple[float, float]
+    ratio: float
+    ratio_spread: tuple[float, float]
+
+    @classmethod
+    def of(cls, model: str, workers: int, seconds: Sequence[tuple[float, float]]) -> Comparison:
+        """Given (ours, gloo's) seconds per step of every round."""
+        own, gloo = ([1000 * each for each in way] for way in zip(*seconds, strict=True))
+        ratios = [ours / theirs for ours, theirs in seconds]
+        return cls(model, SIZES[model], workers, *middle(own), *middle(gloo), *middle(ratios))
+
+    def __str__(self) -> str:
+        figures = f"{self.ms:.2f} ms, gloo {self.gloo_ms:.2f} ms, ratio {self.ratio:.2f}"
+        return f"{self.model}, W = {self.workers}: {figures}"
+
+
+def measure(arguments: argparse.Namespace) -> Figures:
     """Milliseconds per step of both ways and their ratio, for every number of learners and vector size."""
     from rayctsl.bench.delay import hidden_share
     from rayctsl.cluster.resources import connected
@@ -42,18 +68,18 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             for row in compare(arguments.models.split(","), workers, arguments):
                 rows.append(row)
                 if not arguments.json:
-                    figures = f"{row['ms']:.2f} ms, gloo {row['gloo_ms']:.2f} ms, ratio {row['ratio']:.2f}"
-                    print(f"{row['model']}, W = {workers}: {figures}", file=sys.stderr)
+                    print(row, file=sys.stderr)
         hidden = hidden_share(arguments.rounds) if arguments.delay else {}
-    result: dict[str, Any] = {"rows": rows, "tasks": arguments.tasks, "rounds": arguments.rounds, **hidden}
-    first = next((row for row in rows if row["model"] == "resnet20"), None)
+    shown = [asdict(row) for row in rows]
+    result: Figures = {"rows": shown, "tasks": arguments.tasks, "rounds": arguments.rounds, **hidden}
+    first = next((row for row in rows if row.model == "resnet20"), None)
     if first is not None:
         step_ms = 1000 * real_step_seconds()
-        result.update({"resnet20_step_ms": step_ms, "share_of_resnet20_step": first["ms"] / step_ms})
+        result.update({"resnet20_step_ms": step_ms, "share_of_resnet20_step": first.ms / step_ms})
     return result
 
 
-def compare(models: list[str], workers: int, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+def compare(models: list[str], workers: int, arguments: argparse.Namespace) -> list[Comparison]:
     """Ours and gloo in turn, in processes that stay; the ratio is the median over rounds."""
     port, rows = free_ports(1)[0], []
     with Ours(workers) as ours, Team(GlooWorker, [(rank, workers, port) for rank in range(workers)]) as gloo:
@@ -63,17 +89,8 @@ def compare(models: list[str], workers: int, arguments: argparse.Namespace) -> l
             for _ in range(arguments.rounds):
                 own = ours.run(size, arguments.tasks, steps)
                 seconds.append((own, max(gloo.ask((size, arguments.tasks, steps)))))
-            rows.append({"model": model, "floats": size, "workers": workers, **summarise(seconds)})
+            rows.append(Comparison.of(model, workers, seconds))
     return rows
-
-
-def summarise(seconds: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    """Ours, gloo's and their ratio as medians over the rounds, given (ours, gloo's) per step of each."""
-    return {
-        **median_and_spread("ms", [1000 * own for own, _ in seconds]),
-        **median_and_spread("gloo_ms", [1000 * plain for _, plain in seconds]),
-        **median_and_spread("ratio", [own / plain for own, plain in seconds]),
-    }
 
 
 def tasks_of(rank: int, tasks: int, workers: int) -> int:

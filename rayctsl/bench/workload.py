@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from rayctsl.config import Config, build_config
+from rayctsl.contract import Json
 from rayctsl.data.store import SplitInfo, write_split
 
 NUM_IMAGES = 512
@@ -40,9 +40,9 @@ class Workload:
                 info = SplitInfo(name, split, shape, tuple(str(label) for label in range(classes)))
                 write_split(root / name / f"{split}.arrow", images, labels, info)
 
-    def config(self, root: Path, **keys: Any) -> Config:
+    def config(self, root: Path, **keys: Json) -> Config:
         """A run over all datasets that never ends by itself; keyword arguments are more config keys."""
-        raw: dict[str, Any] = {
+        raw: dict[str, Json] = {
             "inner_steps": 1000,
             "trajectories": 1000,
             "model": {"name": self.model, "width": self.width},

@@ -138,10 +138,10 @@ def test_the_planner_foresees_a_throttled_ring():
     rows = check_rings(1, 5, rings=((2, 20e6, 1e-3),))
     # A busy machine makes everything slower; but nobody wakes before its time, so there is a floor.
     work, messages = RING_WORK[0] + RING_WORK[2], 2 * (1e-3 + 4 * SIZES["resnet20"] / 2 / 20e6)
-    assert rows[0]["measured_ms"] > 990 * (work + messages)
-    assert rows[1]["measured_ms"] > 990 * work
-    assert all(row["ratio"] == pytest.approx(row["measured_ms"] / row["predicted_ms"]) for row in rows)
-    assert all(row["ratio"] > 0.8 for row in rows)  # the prediction has no more in it than sleeps
+    assert rows[0].measured_ms > 990 * (work + messages)
+    assert rows[1].measured_ms > 990 * work
+    assert all(row.ratio == pytest.approx(row.measured_ms / row.predicted_ms) for row in rows)
+    assert all(row.ratio > 0.8 for row in rows)  # the prediction has no more in it than sleeps
 
 
 def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str]):

@@ -30,11 +30,11 @@ def test_best_loads(learners: int, seed: int):
 
 @pytest.mark.parametrize("learners", [2, 3, 4])
 def test_the_papers_sizes_are_packed_almost_as_well_as_possible(learners: int):
-    assert compare(PAPER, PAPER, learners)["ratio"] > 0.99
+    assert compare(PAPER, PAPER, learners).ratio > 0.99
 
 
 def test_a_packing_by_wrong_costs_is_seen():
     wrong = {name: 1.0 / cost for name, cost in PAPER.items()}
     row = compare(wrong, PAPER, 4)
-    assert row["ratio"] < 0.8
-    assert row["best_utilisation"] == pytest.approx(utilisation(best_loads(list(PAPER.values()), 4)))
+    assert row.ratio < 0.8
+    assert row.best_utilisation == pytest.approx(utilisation(best_loads(list(PAPER.values()), 4)))
