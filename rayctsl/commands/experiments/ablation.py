@@ -6,11 +6,12 @@ The same suites, stages and cells as `image`: in one folder, each takes over wha
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rayctsl.commands.experiments.image import add_suite_arguments, run_suite
 
 if TYPE_CHECKING:
+    from rayctsl.experiments.image.records import NumberedRow, Stages
     from rayctsl.experiments.image.suite import Suite
     from rayctsl.experiments.output import Output
 
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from rayctsl.experiments.image.suite import LengthsConfig, load_suite
 
-    def report(suite: Suite, stages: dict[str, Any], rows: list[dict[str, Any]], out: Output) -> str:
+    def report(suite: Suite, stages: Stages, rows: list[NumberedRow], out: Output) -> str:
         from rayctsl.experiments.image.report import write_report
 
         return write_report(suite, stages, rows, out, prefix="ablation")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 from pathlib import Path
-from typing import Any
 
 HELP = "the approximation error of trajectory shifting: Figure 3"
 FULL = {
@@ -65,16 +64,21 @@ def run(options: argparse.Namespace) -> None:
     )
     from rayctsl.data.library import data_root, open_dataset
     from rayctsl.experiments.cells import run_cells
-    from rayctsl.experiments.error.measure import build_learner, compute_cell
+    from rayctsl.experiments.error.measure import Network, build_learner, compute_cell
     from rayctsl.experiments.error.report import rows_of, write_report
     from rayctsl.experiments.output import Output
 
-    keys = ("dataset", "model", "width", "batch_size", "device")
-    common: dict[str, Any] = {key: getattr(options, key) for key in keys}
-    common["data_root"] = data_root(options.data_root)
+    network = Network(
+        dataset=options.dataset,
+        data_root=data_root(options.data_root),
+        model=options.model,
+        width=options.width,
+        batch_size=options.batch_size,
+        device=options.device,
+    )
     open_dataset(options.dataset, options.data_root)
-    build_learner(**common, activation="relu", alpha=options.alpha, draw=0)  # refuse a bad model before the work
-    cells, out = sweep.cells(common), Output(options.out)
+    build_learner({**network, "activation": "relu", "alpha": options.alpha, "draw": 0})  # a bad model is refused here
+    cells, out = sweep.cells(network), Output(options.out)
     results = run_cells(
         cells,
         compute_cell,

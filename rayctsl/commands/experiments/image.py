@@ -5,19 +5,21 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rayctsl.experiments.cells import Cell
+    from rayctsl.experiments.cells import Arguments, Cell, Result
+    from rayctsl.experiments.image.records import NumberedRow, Stages
     from rayctsl.experiments.image.suite import Suite
     from rayctsl.experiments.output import Output
 
 HELP = "meta-train every method, meta-test on the target datasets: Figures 6 and 7"
 STAGES = ("tune", "train", "test", "report")
-Report = Callable[["Suite", dict[str, Any], list[dict[str, Any]], "Output"], str]
+Report = Callable[["Suite", "Stages", "list[NumberedRow]", "Output"], str]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +50,7 @@ def add_suite_arguments(parser: argparse.ArgumentParser, suite: str) -> None:
 def run(options: argparse.Namespace) -> None:
     from rayctsl.experiments.image.suite import load_suite
 
-    def report(suite: Suite, stages: dict[str, Any], rows: list[dict[str, Any]], out: Output) -> str:
+    def report(suite: Suite, stages: Stages, rows: list[NumberedRow], out: Output) -> str:
         from rayctsl.experiments.image.report import write_report
 
         return write_report(suite, stages, rows, out)
@@ -59,6 +61,8 @@ def run(options: argparse.Namespace) -> None:
 def run_suite(options: argparse.Namespace, experiment: str, suite: Suite, report: Report) -> None:
     """The stages of an experiment with a suite, up to the one asked for."""
     from rayctsl.experiments.image import cells as image_cells
+    from rayctsl.experiments.image import compute
+    from rayctsl.experiments.image.records import Stages
     from rayctsl.experiments.output import Output
 
     if options.cell:
@@ -66,19 +70,20 @@ def run_suite(options: argparse.Namespace, experiment: str, suite: Suite, report
     root, out = _absolute_root(options), Output(options.out)
     last = STAGES.index(options.cell.split("-")[0] if options.cell else options.stage)
     check_datasets(suite, root, suite.sources if last < STAGES.index("test") else (*suite.sources, *suite.targets))
-    stage = partial(_run_stage, options, experiment, suite.gpus, out)
+    stage = Stage(options, experiment, suite.gpus, out)
     with _connected(options.address):
-        tuned = stage(0, image_cells.tune_cells(suite, root))
+        tuned = stage.run("tune", image_cells.tune_cells(suite, root), compute.tune)
         if last == 0:
             return
         chosen = image_cells.choose(suite, tuned)
-        trained = stage(1, image_cells.train_cells(suite, chosen, root))
+        train, test = (partial(each, out=str(out)) for each in (compute.train, compute.test))
+        trained = stage.run("train", image_cells.train_cells(suite, chosen, root), train)
         if last == 1:
             return
-        tested = stage(2, image_cells.test_cells(suite, trained, root))
+        tested = stage.run("test", image_cells.test_cells(suite, trained, root), test)
     if last == len(STAGES) - 1:
         rows = image_cells.result_rows(suite, trained, tested, root)
-        print(report(suite, {"tune": tuned, "chosen": chosen, "train": trained}, rows, out))
+        print(report(suite, Stages(tuned, chosen, trained), rows, out))
         print(f"report: {out}")
 
 
@@ -100,30 +105,34 @@ def check_datasets(suite: Suite, root: str, names: Sequence[str]) -> None:
             raise ValueError(f"the suite needs dataset {name!r}, which {root} lacks; run: {command}") from None
 
 
-def _run_stage(
-    options: argparse.Namespace, experiment: str, gpus: float, out: Output, number: int, cells: list[Cell]
-) -> dict[str, Any]:
-    from rayctsl.experiments.cells import run_cells
-    from rayctsl.experiments.image import compute as image_compute
+@dataclass(frozen=True)
+class Stage:
+    """Computes the cells of one stage after another, as the command asks for."""
 
-    name = STAGES[number]
-    compute = getattr(image_compute, name)
-    ours = options.cell if options.cell and options.cell.startswith(f"{name}-") else None
-    if not cells and ours is None:
-        return {}
-    results = run_cells(
-        cells,
-        compute if name == "tune" else partial(compute, out=str(out)),
-        out,
-        label=f"{experiment} {name}",
-        command=lambda cell: f"{_command(options, experiment)} --cell {cell.name}",
-        address=options.address,
-        gpus=gpus,
-        only=ours,
-    )
-    if ours:
-        print(f"{ours}: {out}/cells/{ours}.json")
-    return results
+    options: argparse.Namespace
+    experiment: str
+    gpus: float
+    out: Output
+
+    def run(self, name: str, cells: list[Cell[Arguments]], compute: Callable[[Arguments], Result]) -> dict[str, Result]:
+        from rayctsl.experiments.cells import run_cells
+
+        wanted = self.options.cell if self.options.cell and self.options.cell.startswith(f"{name}-") else None
+        if not cells and wanted is None:
+            return {}
+        results = run_cells(
+            cells,
+            compute,
+            self.out,
+            label=f"{self.experiment} {name}",
+            command=lambda cell: f"{_command(self.options, self.experiment)} --cell {cell.name}",
+            address=self.options.address,
+            gpus=self.gpus,
+            only=wanted,
+        )
+        if wanted:
+            print(f"{wanted}: {self.out}/cells/{wanted}.json")
+        return results
 
 
 def _needed(suite: Suite, cell: str) -> Suite:
@@ -143,7 +152,7 @@ def _absolute_root(options: argparse.Namespace) -> str:
     return root if "://" in root else str(Path(root).expanduser().absolute())
 
 
-def _connected(address: str | None) -> Any:
+def _connected(address: str | None) -> AbstractContextManager[object]:
     """One Ray for all stages."""
     if address == "none":
         return nullcontext()

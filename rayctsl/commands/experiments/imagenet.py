@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rayctsl.commands.experiments.image import add_suite_arguments, run_suite
 
 if TYPE_CHECKING:
+    from rayctsl.experiments.image.records import NumberedRow, Stages
     from rayctsl.experiments.image.suite import Suite
     from rayctsl.experiments.output import Output
 
@@ -32,7 +33,7 @@ def run(options: argparse.Namespace) -> None:
     from rayctsl.config import apply_overrides
     from rayctsl.experiments.image.suite import load_suite
 
-    def report(suite: Suite, stages: dict[str, Any], rows: list[dict[str, Any]], out: Output) -> str:
+    def report(suite: Suite, stages: Stages, rows: list[NumberedRow], out: Output) -> str:
         from rayctsl.experiments.imagenet.report import write_report
 
         return write_report(suite, stages, rows, out)

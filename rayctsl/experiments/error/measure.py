@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -18,6 +18,33 @@ from torch import Tensor
 from rayctsl.config import build_config
 from rayctsl.learning.task_learner import TaskLearner
 from rayctsl.learning.tasks import Task, build_image_task
+
+
+class Network(TypedDict):
+    """What is trained, and where."""
+
+    dataset: str
+    data_root: str
+    model: str
+    width: int
+    batch_size: int
+    device: str
+
+
+class Draw(Network):
+    """A network, its batches and its step size."""
+
+    activation: str
+    alpha: float
+    draw: int
+
+
+class ErrorArguments(Draw):
+    """What a cell is given."""
+
+    beta: float
+    lengths: list[int]
+    one_direction: bool
 
 
 def meta_update(like: Tensor, beta: float, seed: int, number: int) -> Tensor:
@@ -63,12 +90,11 @@ def _step(learner: TaskLearner, index: int) -> None:
     learner.apply_gradient()
 
 
-def build_learner(task: Task | None = None, **keys: Any) -> TaskLearner:
+def build_learner(keys: Draw, task: Task | None = None) -> TaskLearner:
     """A learner with plain SGD, batch norm in training mode and everything reset between trajectories.
 
     Args:
         task: your own; else the dataset of the keys.
-        keys: dataset, data_root, model, width, batch_size, activation, alpha, draw, device.
     """
     config = build_config(
         {
@@ -82,10 +108,13 @@ def build_learner(task: Task | None = None, **keys: Any) -> TaskLearner:
     return TaskLearner(task or build_image_task(keys["dataset"], config, device=keys["device"]), config)
 
 
-def compute_cell(arguments: dict[str, Any]) -> dict[str, float]:
+def compute_cell(arguments: ErrorArguments) -> dict[str, float]:
     """One draw (network, batches and meta-updates) with one alpha, beta and activation: the error for each length."""
-    settings = dict(arguments)
-    beta, lengths, one_direction = settings.pop("beta"), settings.pop("lengths"), settings.pop("one_direction")
-    learner = build_learner(**settings)
-    errors = approximation_errors(learner, beta, lengths, seed=settings["draw"], one_direction=one_direction)
+    errors = approximation_errors(
+        build_learner(arguments),
+        arguments["beta"],
+        arguments["lengths"],
+        seed=arguments["draw"],
+        one_direction=arguments["one_direction"],
+    )
     return {str(k): error for k, error in errors.items()}

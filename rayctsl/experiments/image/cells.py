@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from rayctsl.config import FinetuneConfig
 from rayctsl.experiments.cells import Cell
+from rayctsl.experiments.image.records import (
+    Candidate,
+    KeptPhi,
+    NumberedRow,
+    TestArguments,
+    TrainArguments,
+    TrainResult,
+    TuneArguments,
+    TuneResult,
+)
 from rayctsl.experiments.image.suite import Suite
-
-Results = Mapping[str, Any]  # finished cells' results by name
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,7 @@ def method_of(cell: str) -> str:
     return cell.split("-")[1] if cell.count("-") > 1 else ""
 
 
-def tune_cells(suite: Suite, root: str) -> list[Cell]:
+def tune_cells(suite: Suite, root: str) -> list[Cell[TuneArguments]]:
     """Every method with every candidate of its search; a method with one candidate has nothing to search."""
     cells, tune = [], suite.tune
     validation = tune.validation.model_dump(mode="json")
@@ -45,22 +52,24 @@ def tune_cells(suite: Suite, root: str) -> list[Cell]:
             for number in range(tune.seeds):
                 seed = tune.seed + number
                 config = suite.config(method, candidate, trajectories=tune.trajectories, seed=seed, root=root)
-                arguments = {"config": config.model_dump(mode="json"), "validation": validation, "seed": seed}
-                cells.append(Cell(trial_name(method, candidate, number), {**arguments, "gpus": suite.gpus}))
+                arguments = TuneArguments(
+                    config=config.model_dump(mode="json"), validation=validation, seed=seed, gpus=suite.gpus
+                )
+                cells.append(Cell(trial_name(method, candidate, number), arguments))
     return cells
 
 
-def trial_name(method: str, candidate: Mapping[str, Any], number: int = 0) -> str:
+def trial_name(method: str, candidate: Candidate, number: int = 0) -> str:
     """The cell of a candidate's trial; the first seed of a search goes without saying."""
     return f"tune-{method}-{label(candidate)}" + (f"-trial{number}" if number else "")
 
 
-def label(candidate: Mapping[str, Any]) -> str:
+def label(candidate: Candidate) -> str:
     """A candidate in a file's name. Example: alpha0.05-beta0.1"""
     return "-".join(f"{key}{value}".replace("/", "_") for key, value in candidate.items())
 
 
-def choose(suite: Suite, tuned: Results) -> dict[str, dict[str, Any]]:
+def choose(suite: Suite, tuned: Mapping[str, TuneResult]) -> dict[str, Candidate]:
     """Every method's best candidate by accuracy on the held-out images of the meta-training tasks."""
     chosen = {}
     for method in suite.methods:
@@ -73,7 +82,7 @@ def choose(suite: Suite, tuned: Results) -> dict[str, dict[str, Any]]:
     return chosen
 
 
-def score(tuned: Results, method: str, candidate: Mapping[str, Any]) -> float:
+def score(tuned: Mapping[str, TuneResult], method: str, candidate: Candidate) -> float:
     """Validation accuracy in percent, the mean over the search's seeds; -1 when a trial diverged."""
     accuracies, number = [], 0
     while (name := trial_name(method, candidate, number)) in tuned:
@@ -97,18 +106,23 @@ def trainings(suite: Suite) -> list[Training]:
     return main + others
 
 
-def train_cells(suite: Suite, chosen: Mapping[str, dict[str, Any]], root: str) -> list[Cell]:
+def train_cells(suite: Suite, chosen: Mapping[str, Candidate], root: str) -> list[Cell[TrainArguments]]:
     cells = []
     for training in trainings(suite):
         method, length = training.method, training.inner_steps
         config = suite.config(method, chosen[method], inner_steps=length, seed=training.seed, root=root)
         checkpoints = suite.checkpoint_steps(method) if length == suite.inner_steps else []
-        arguments = {"config": config.model_dump(mode="json"), "checkpoints": checkpoints, "gpus": suite.gpus}
-        cells.append(Cell(training.name, {**arguments, "run": f"runs/{training.name.removeprefix('train-')}"}))
+        arguments = TrainArguments(
+            config=config.model_dump(mode="json"),
+            checkpoints=checkpoints,
+            gpus=suite.gpus,
+            run=f"runs/{training.name.removeprefix('train-')}",
+        )
+        cells.append(Cell(training.name, arguments))
     return cells
 
 
-def test_cells(suite: Suite, trained: Results, root: str) -> list[Cell]:
+def test_cells(suite: Suite, trained: Mapping[str, TrainResult], root: str) -> list[Cell[TestArguments]]:
     """Fine-tunings of every phi on every target: the last of each training, and the checkpoints of some."""
     cells = []
     finetune = suite.config(next(iter(suite.methods)), {}).finetune
@@ -125,34 +139,43 @@ def test_cells(suite: Suite, trained: Results, root: str) -> list[Cell]:
     return cells
 
 
-def _recipes(suite: Suite, finetune: FinetuneConfig, everything: bool) -> list[dict[str, Any]]:
+def _recipes(suite: Suite, finetune: FinetuneConfig, everything: bool) -> list[FinetuneConfig]:
     """The suite's recipe, and with `everything` its other numbers of images and of steps, one change at a time."""
     sizes, steps = (suite.sizes, suite.steps) if everything else ((), ())
     recipes = [finetune, *(finetune.model_copy(update={"train_size": size}) for size in sizes)]
     recipes += [finetune.model_copy(update={"steps": count}) for count in steps]
-    return [recipe.model_dump(mode="json") for recipe in dict.fromkeys(recipes)]
+    return list(dict.fromkeys(recipes))
 
 
-def is_final(result: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
+def is_final(result: TrainResult, point: KeptPhi) -> bool:
     """Whether a kept phi is the end of its training; one that diverged has none."""
     return not result.get("diverged") and point is result["points"][-1]
 
 
 def _test_cell(
-    suite: Suite, training: Training, point: Mapping[str, Any], target: str, repeat: int, recipe: dict, root: str
-) -> Cell:
+    suite: Suite, training: Training, point: KeptPhi, target: str, repeat: int, recipe: FinetuneConfig, root: str
+) -> Cell[TestArguments]:
     # The number of a fine-tuning decides its head, batches and images: the same for every method.
-    seed, size = training.seed * recipe["seeds"] + repeat, recipe["train_size"]
+    seed, size = training.seed * recipe.seeds + repeat, recipe.train_size
     name = training.name.replace("train-", "test-", 1) + f"-at{point['step']}-{target}-{seed}"
-    arguments = {"initialization": point["path"], "sha256": point["sha256"], "target": target, "seed": seed}
-    arguments |= {"finetune": recipe, "root": root, "gpus": suite.gpus}
+    arguments = TestArguments(
+        initialization=point["path"],
+        sha256=point["sha256"],
+        target=target,
+        seed=seed,
+        finetune=recipe.model_dump(mode="json"),
+        root=root,
+        gpus=suite.gpus,
+    )
     usual = suite.config(next(iter(suite.methods)), {}).finetune.steps
-    name += (f"-n{size}" if size else "") + (f"-s{recipe['steps']}" if recipe["steps"] != usual else "")
+    name += (f"-n{size}" if size else "") + (f"-s{recipe.steps}" if recipe.steps != usual else "")
     return Cell(name, arguments)
 
 
-def result_rows(suite: Suite, trained: Results, tested: Results, root: str) -> list[dict[str, Any]]:
-    """One row for every fine-tuning: what was tested, how many inner steps it had cost, and its accuracy."""
+def result_rows(
+    suite: Suite, trained: Mapping[str, TrainResult], tested: Mapping[str, float], root: str
+) -> list[NumberedRow]:
+    """One row for every fine-tuning."""
     rows = []
     by_path = {
         point["path"]: (training, point) for training in trainings(suite) for point in trained[training.name]["points"]
@@ -162,17 +185,17 @@ def result_rows(suite: Suite, trained: Results, tested: Results, root: str) -> l
             continue
         training, point = by_path[cell.arguments["initialization"]]
         rows.append(
-            {
-                "method": training.method,
-                "inner_steps": training.inner_steps,
-                "seed": training.seed,
-                "spent": point["spent"]["inner"],
-                "final": is_final(trained[training.name], point),
-                "target": cell.arguments["target"],
-                "train_size": cell.arguments["finetune"]["train_size"] or 0,
-                "steps": cell.arguments["finetune"]["steps"],
-                "test_seed": cell.arguments["seed"],
-                "accuracy": tested[cell.name],
-            }
+            NumberedRow(
+                method=training.method,
+                inner_steps=training.inner_steps,
+                seed=training.seed,
+                spent=point["spent"]["inner"],
+                final=is_final(trained[training.name], point),
+                target=cell.arguments["target"],
+                train_size=cell.arguments["finetune"]["train_size"] or 0,
+                steps=cell.arguments["finetune"]["steps"],
+                test_seed=cell.arguments["seed"],
+                accuracy=tested[cell.name],
+            )
         )
     return rows

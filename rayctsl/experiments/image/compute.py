@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import io
-from typing import Any
 
 import torch
 
 from rayctsl.config import Config, FinetuneConfig, ValidationConfig, build_config, dump_config
 from rayctsl.data.library import open_dataset
 from rayctsl.device import choose_device
+from rayctsl.experiments.image.records import (
+    KeptPhi,
+    TestArguments,
+    TrainArguments,
+    TrainResult,
+    TuneArguments,
+    TuneResult,
+)
 from rayctsl.learning.engine import LocalEngine
 from rayctsl.learning.finetune import Finetuner
 from rayctsl.learning.group import NonFiniteLoss
@@ -24,11 +31,11 @@ from rayctsl.registry import Initialization, open_initialization, save_initializ
 from rayctsl.storage import Storage
 
 
-def tune(arguments: dict[str, Any]) -> dict[str, Any]:
+def tune(arguments: TuneArguments) -> TuneResult:
     """Train with a candidate and score phi on images of the meta-training tasks that it did not see."""
     config = build_config(arguments["config"])
     validation, seed = ValidationConfig.model_validate(arguments["validation"]), arguments["seed"]
-    device = prepare_device(arguments)
+    device = prepare_device(arguments["gpus"])
     engine = LocalEngine(training_problem(config, validation, seed), device)
     try:
         engine.run(0, config.total_steps)
@@ -38,13 +45,13 @@ def tune(arguments: dict[str, Any]) -> dict[str, Any]:
     return {"accuracy": validate(phi, config, validation, seed, device), "spent": _spent(engine)}
 
 
-def train(arguments: dict[str, Any], out: str) -> dict[str, Any]:
+def train(arguments: TrainArguments, out: str) -> TrainResult:
     """Meta-train, keeping phi at the checkpoints and at the end; goes on from snapshots of an earlier attempt.
 
     Returns the loss averaged over tasks and over every K steps, and a point for every phi that was kept.
     """
     config, storage = build_config(arguments["config"]), Storage(out).inside(arguments["run"])
-    problem, device = Problem.of(config), prepare_device(arguments)
+    problem, device = Problem.of(config), prepare_device(arguments["gpus"])
     folder = _open_run(storage, config)
     keeper = Keeper(storage, arguments["checkpoints"])
     hooks, diverged = Hooks(after_chunk=keeper.keep), None
@@ -54,12 +61,12 @@ def train(arguments: dict[str, Any], out: str) -> dict[str, Any]:
         diverged = str(error)
     run = keeper.run
     points = [
-        _point(open_initialization(str(storage.inside(f"checkpoint-{step}"))), arguments, f"checkpoint-{step}", step)
+        _kept(open_initialization(str(storage.inside(f"checkpoint-{step}"))), arguments, f"checkpoint-{step}", step)
         for step in arguments["checkpoints"]
         if storage.exists(f"checkpoint-{step}/card.json") and step <= run.step
     ]
     if diverged is None:
-        points.append(_point(open_initialization(str(storage)), arguments, "initialization", run.total))
+        points.append(_kept(open_initialization(str(storage)), arguments, "initialization", run.total))
     storage.delete_folder("checkpoints")  # to compute a finished cell again means from the beginning
     return {"points": points, "losses": _losses(run), "diverged": diverged}
 
@@ -80,12 +87,12 @@ class Keeper:
             save_initialization(self.storage.inside(name), phi, run.config, spent=run.spent, metrics={})
 
 
-def test(arguments: dict[str, Any], out: str) -> float:
+def test(arguments: TestArguments, out: str) -> float:
     """Fine-tune a kept phi on a target; accuracy on the target's test images in percent."""
     initialization = open_initialization(str(Storage(out).inside(arguments["initialization"])))
     if initialization.card.sha256 != arguments["sha256"]:
         raise ValueError(f"{initialization.storage} is not what the training left; delete its cell to train again")
-    device = prepare_device(arguments)
+    device = prepare_device(arguments["gpus"])
     dataset = open_dataset(arguments["target"], arguments["root"])
     module = build_model(initialization.card.built_in, dataset.num_classes, arguments["seed"])
     recipe = FinetuneConfig.model_validate(arguments["finetune"])
@@ -95,10 +102,10 @@ def test(arguments: dict[str, Any], out: str) -> float:
     return 100 * tuner.curve[-1].accuracy
 
 
-def prepare_device(arguments: dict[str, Any]) -> str:
+def prepare_device(gpus: float) -> str:
     """Where a cell computes: on its GPU if it has reserved one, else on one CPU thread."""
     torch.set_num_threads(1)
-    return choose_device(granted=bool(arguments["gpus"]))
+    return choose_device(granted=bool(gpus))
 
 
 def _open_run(storage: Storage, config: Config) -> RunFolder:
@@ -113,11 +120,9 @@ def _spent(engine: LocalEngine) -> dict[str, int]:
     return dict(zip(COUNTED, (int(count) for count in engine.group.counts()), strict=True))
 
 
-def _point(initialization: Initialization, arguments: dict[str, Any], folder: str, step: int) -> dict[str, Any]:
-    """Where a kept phi is, and what it had cost."""
+def _kept(initialization: Initialization, arguments: TrainArguments, folder: str, step: int) -> KeptPhi:
     card = initialization.card
-    path = f"{arguments['run']}/{folder}"
-    return {"step": step, "path": path, "sha256": card.sha256, "spent": card.spent}
+    return KeptPhi(step=step, path=f"{arguments['run']}/{folder}", sha256=card.sha256, spent=card.spent)
 
 
 def _losses(run: Run) -> list[list[float]]:

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 from rayctsl.experiments.image import plots
-from rayctsl.experiments.image.statistics import MEAN, Row
+from rayctsl.experiments.image.records import NumberedRow, Stages
+from rayctsl.experiments.image.statistics import MEAN
 from rayctsl.experiments.image.suite import Suite
 from rayctsl.experiments.image.summary import Report, check_equal_steps, summary
 from rayctsl.experiments.image.text import format_report, format_table
 from rayctsl.experiments.output import Output
 
 ABLATIONS = ("no_shifting", "random_shifting")  # their curves have figures of their own
+Curve = TypeVar("Curve")
 
 
-def write_report(
-    suite: Suite, stages: Mapping[str, Any], rows: Sequence[Row], out: Output, prefix: str = "image"
-) -> str:
+def write_report(suite: Suite, stages: Stages, rows: Sequence[NumberedRow], out: Output, prefix: str = "image") -> str:
     """Write tables and figures; returns the main table as text."""
     report = Report(suite, stages, rows)
     check_equal_steps(report)
     table, lengths = report.table(), report.lengths()
-    out.write_table("results" if prefix == "image" else f"{prefix}_results", columns(rows))
+    out.write_rows("results" if prefix == "image" else f"{prefix}_results", rows)
     out.write_json(f"{prefix}_summary", summary(report))
     hidden = ABLATIONS if prefix == "image" else ()
     shown = {"mean of the targets": MEAN, **{name: target for target, name in report.names.items()}}
@@ -38,9 +38,5 @@ def write_report(
     return text
 
 
-def without(curves: Mapping[str, Any], hidden: Sequence[str]) -> dict[str, Any]:
+def without(curves: Mapping[str, Curve], hidden: Sequence[str]) -> dict[str, Curve]:
     return {method: curve for method, curve in curves.items() if method not in hidden}
-
-
-def columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    return {key: [row[key] for row in rows] for key in rows[0]}

@@ -6,15 +6,14 @@ A training seed counts once: its fine-tunings are averaged before any interval i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from rayctsl.experiments.image.records import Row
 from rayctsl.statistics import mean_and_interval
 
-Row = Mapping[str, Any]  # see image_cells.result_rows
 Interval = tuple[float, float]  # mean and half width of the 95 % interval, NaN with one seed
 MEAN = "mean"  # over the targets, where a target's name may stand
 
@@ -46,8 +45,8 @@ def summarise(rows: Iterable[Row], target: str = MEAN) -> Interval | None:
 
 def final_rows(rows: Iterable[Row], method: str, inner_steps: int, train_size: int) -> list[Row]:
     """The fine-tunings of a method's final phi."""
-    wanted = {"method": method, "inner_steps": inner_steps, "train_size": train_size, "final": True}
-    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+    wanted = (method, inner_steps, train_size)
+    return [row for row in rows if row["final"] and (row["method"], row["inner_steps"], row["train_size"]) == wanted]
 
 
 def difference(ours: Sequence[Row], theirs: Sequence[Row], target: str = MEAN) -> Interval | None:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -25,6 +24,8 @@ from rayctsl.config import (
     read_yaml,
     shipped_configs,
 )
+from rayctsl.contract import JsonObject
+from rayctsl.experiments.image.records import Candidate
 from rayctsl.words import explain, suggest
 
 FOLDER = shipped_configs() / "suites"
@@ -54,11 +55,11 @@ class LengthsConfig(Section):
 
 
 class Suite(Section):
-    base: dict[str, Any]
+    base: JsonObject
     """The run config that all methods share: model, data.tasks (the sources), K, M, and finetune, the test recipe."""
     targets: tuple[str, ...] = Field(min_length=1)
     """The datasets to meta-test on."""
-    methods: dict[str, dict[str, Any]]
+    methods: dict[str, JsonObject]
     """Method -> config keys: a value, or a list to search; `alpha, beta` sets both keys to each value of its list.
     A method may stand here several times with names of its own after a plus. Example: shifting+pull: {pull: 0.01}"""
     ablations: dict[str, str] = Field(default_factory=dict)
@@ -123,7 +124,7 @@ class Suite(Section):
         """Whether a method's step sizes are looked for."""
         return kind_of(method).trains and method not in self.ablations
 
-    def candidates(self, method: str) -> list[dict[str, Any]]:
+    def candidates(self, method: str) -> list[Candidate]:
         """The overrides that a method's search tries. Example: [{"beta": 0.03}, {"beta": 0.1}]"""
         given = self.methods[self.ablations.get(method, method)]
         settings = {key: value if isinstance(value, list) else [value] for key, value in given.items()}
@@ -136,7 +137,7 @@ class Suite(Section):
     def config(
         self,
         method: str,
-        candidate: Mapping[str, Any],
+        candidate: Candidate,
         *,
         inner_steps: int | None = None,
         trajectories: int | None = None,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from rayctsl.experiments.image.cells import Training
+from rayctsl.experiments.image.records import Row, Stages, Summary
 from rayctsl.experiments.image.statistics import (
     MEAN,
     Interval,
     Point,
-    Row,
     Speed,
     curve,
     difference,
@@ -29,7 +28,7 @@ Table = dict[str, dict[str, Interval]]  # by method, then by target; the last is
 class Report:
     """The numbers of one suite, from its finished cells."""
 
-    def __init__(self, suite: Suite, stages: Mapping[str, Any], rows: Sequence[Row]):
+    def __init__(self, suite: Suite, stages: Stages, rows: Sequence[Row]):
         self.suite, self.stages = suite, stages
         self.recipe = suite.config(next(iter(suite.methods)), {}).finetune
         self.rows = rows = [row for row in rows if row["steps"] == self.recipe.steps]
@@ -76,7 +75,7 @@ class Report:
         found: dict[str, list[np.ndarray]] = {}
         for method in self.finals:
             names = [Training(method, self.suite.inner_steps, seed).name for seed in range(self.suite.seeds)]
-            runs = [np.array(self.stages["train"][name]["losses"]) for name in names]
+            runs = [np.array(self.stages.train[name]["losses"]) for name in names]
             kind = kind_of(method)
             if kind.trains and not kind.one_task and all(len(run) for run in runs):
                 found[method] = runs
@@ -84,11 +83,11 @@ class Report:
 
     def spent(self, method: str) -> dict[str, int]:
         """Gradients of one training, over all tasks."""
-        points = self.stages["train"][Training(method, self.suite.inner_steps, 0).name]["points"]
+        points = self.stages.train[Training(method, self.suite.inner_steps, 0).name]["points"]
         return dict(points[-1]["spent"]) if points else {}
 
     def diverged(self) -> list[str]:
-        return [name for name, result in self.stages["train"].items() if result.get("diverged")]
+        return [name for name, result in self.stages.train.items() if result.get("diverged")]
 
 
 def check_equal_steps(report: Report) -> None:
@@ -97,11 +96,11 @@ def check_equal_steps(report: Report) -> None:
     assert len(set(spent.values())) <= 1, f"methods spent different numbers of inner steps: {spent}"
 
 
-def summary(report: Report) -> dict[str, Any]:
+def summary(report: Report) -> Summary:
     """Everything that the report says, as data."""
     reached = report.speed()
     return {
-        "chosen": report.stages["chosen"],
+        "chosen": report.stages.chosen,
         "spent": {method: report.spent(method) for method in report.finals},
         "accuracy": report.table(),
         "shifting_minus": report.differences(),

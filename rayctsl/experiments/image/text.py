@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rayctsl.experiments.image.cells import score
+from rayctsl.experiments.image.records import Candidate
 from rayctsl.experiments.image.statistics import MEAN, Interval, Speed
 from rayctsl.experiments.image.summary import Report
 
@@ -61,11 +61,11 @@ def search_lines(report: Report) -> list[str]:
     for method in report.finals:
         candidates = report.suite.candidates(method)
         tried = [
-            f"{_words(candidate, candidates)}: {score(report.stages['tune'], method, candidate):.1f}"
+            f"{_words(candidate, candidates)}: {score(report.stages.tune, method, candidate):.1f}"
             for candidate in candidates
             if len(candidates) > 1 and method not in report.suite.ablations
         ]
-        taken = report.stages["chosen"][method]
+        taken = report.stages.chosen[method]
         chosen = _words(taken, candidates) + (" (edge of the grid)" if at_edge(taken, candidates) else "")
         extra = {name: count for name, count in report.spent(method).items() if name != "inner" and count}
         besides = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in extra.items())
@@ -73,16 +73,17 @@ def search_lines(report: Report) -> list[str]:
     return lines
 
 
-def at_edge(taken: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]]) -> bool:
+def at_edge(taken: Candidate, candidates: Sequence[Candidate]) -> bool:
     """Whether a step size with three or more candidates was best at the first or last: a wider grid may have better."""
     for key, value in taken.items():
-        grid = sorted({candidate[key] for candidate in candidates})
-        if len(grid) > 2 and value in (grid[0], grid[-1]):
+        grid = {candidate[key] for candidate in candidates}
+        numbers = sorted(each for each in grid if not isinstance(each, str))
+        if len(numbers) > 2 and value in (numbers[0], numbers[-1]):
             return True
     return False
 
 
-def _words(candidate: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]]) -> str:
+def _words(candidate: Candidate, candidates: Sequence[Candidate]) -> str:
     """The keys in which a candidate differs from the others."""
     keys = [key for key in candidate if len({str(other.get(key)) for other in candidates}) > 1]
     return ", ".join(f"{key} {candidate[key]}" for key in keys)

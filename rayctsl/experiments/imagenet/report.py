@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 from rayctsl.experiments.image import plots
-from rayctsl.experiments.image.report import columns
-from rayctsl.experiments.image.statistics import MEAN, Interval, Row, difference, final_rows
+from rayctsl.experiments.image.records import NumberedRow, Stages
+from rayctsl.experiments.image.statistics import MEAN, Interval, difference, final_rows
 from rayctsl.experiments.image.suite import Suite
 from rayctsl.experiments.image.summary import Report, check_equal_steps, summary
 from rayctsl.experiments.image.text import format_table, search_lines
@@ -21,12 +21,12 @@ BASE = "scratch"  # no meta-training: ImageNet's weights as they are
 Gains = dict[str, dict[int, Interval]]  # by method, then by number of training images
 
 
-def write_report(suite: Suite, stages: Mapping[str, Any], rows: Sequence[Row], out: Output) -> str:
+def write_report(suite: Suite, stages: Stages, rows: Sequence[NumberedRow], out: Output) -> str:
     """Write tables and figures; returns Table 1 as text."""
     report = Report(suite, stages, rows)
     check_equal_steps(report)
     gains = {target: gains_over_base(report, target) for target in (*suite.targets, MEAN)}
-    out.write_table("imagenet_results", columns(rows))
+    out.write_rows("imagenet_results", rows)
     out.write_json("imagenet_summary", {**summary(report), "gain_over_imagenet": gains})
     named = {report.names.get(of, "mean of the targets"): found for of, found in gains.items()}
     out.write_figure("imagenet_gains", plot_gains(named))
@@ -49,7 +49,7 @@ def gains_over_base(report: Report, target: str) -> Gains:
     return found
 
 
-def plot_gains(gains: Mapping[str, Gains]) -> Any:
+def plot_gains(gains: Mapping[str, Gains]) -> Figure:
     """A panel a target: points gained over ImageNet's weights against the number of training images."""
     columns_ = min(5, len(gains))
     rows = -(-len(gains) // columns_)

@@ -9,9 +9,11 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from rayctsl.config import Config, build_config
+from rayctsl.contract import JsonObject
+from rayctsl.experiments.image.records import KeptPhi, Row
 from rayctsl.methods import Step, build_method
 from rayctsl.storage import Storage
 
@@ -44,19 +46,10 @@ class Spent(TypedDict):
     seconds: float  # in one process, with whatever else the machine did
 
 
-class Test(TypedDict):
+class Test(Row):
     """One fine-tuning: a row of every table."""
 
     suite: str
-    method: str
-    inner_steps: int
-    seed: int
-    spent: int
-    final: bool
-    target: str
-    train_size: int
-    steps: int
-    accuracy: float
 
 
 class Results(TypedDict):
@@ -91,18 +84,18 @@ def read_results(path: Path) -> Results:
         raise ValueError(f"{path} does not hold collected results; {COLLECTS} writes such a file") from None
 
 
-def _read(storage: Storage, name: str) -> dict[str, Any]:
-    cell: dict[str, Any] = json.loads(storage.read(f"cells/{name}"))
+def _read(storage: Storage, name: str) -> JsonObject:
+    cell: JsonObject = json.loads(storage.read(f"cells/{name}"))
     return cell
 
 
-def _trial(suite: str, name: str, cell: Mapping[str, Any]) -> Trial:
+def _trial(suite: str, name: str, cell: JsonObject) -> Trial:
     config = cell["arguments"]["config"]
     alpha, beta = config["inner"]["alpha"], config["method"]["beta"]
     return Trial(suite=suite, method=name.split("-")[1], alpha=alpha, beta=beta, accuracy=cell["result"]["accuracy"])
 
 
-def _training(suite: str, cell: Mapping[str, Any]) -> Spent:
+def _training(suite: str, cell: JsonObject) -> Spent:
     config, gradients = build_config(cell["arguments"]["config"]), cell["result"]["points"][-1]["spent"]
     assert config.method.beta is not None
     method, inner_steps, seed = _named(cell["arguments"]["run"])
@@ -127,7 +120,7 @@ def count_meta_updates(config: Config) -> int:
     return config.trajectories * sum(method.updates_at(step) for step in steps)
 
 
-def _test(suite: str, cell: Mapping[str, Any], point: Mapping[str, Any], final: bool) -> Test:
+def _test(suite: str, cell: JsonObject, point: KeptPhi, final: bool) -> Test:
     arguments = cell["arguments"]
     method, inner_steps, seed = _named(arguments["initialization"].rpartition("/")[0])
     return Test(

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 from rayctsl.experiments.output import Output
 from rayctsl.experiments.synthetic import plots
@@ -56,7 +57,7 @@ class Setting:
         return line, quality.reshape(len(line), -1)
 
 
-def surfaces(setting: Setting) -> Any:
+def surfaces(setting: Setting) -> Figure:
     """Figures 4a, 4b and the supplement's 3."""
     names = setting.environment.names
     columns = {"task": names, "angle": setting.environment.angles}
@@ -65,7 +66,7 @@ def surfaces(setting: Setting) -> Any:
     return plots.draw_surfaces(setting.environment)
 
 
-def short_horizon(setting: Setting) -> Any:
+def short_horizon(setting: Setting) -> Figure:
     """Figure 4c: the phi that is best after k steps, and what it is worth after 100."""
     _, points = grid(101)
     config = synthetic_config()
@@ -83,7 +84,7 @@ def short_horizon(setting: Setting) -> Any:
     return plots.draw_short_horizon(here, mean, half, config.inner_steps, len(many))
 
 
-def cost(setting: Setting) -> Any:
+def cost(setting: Setting) -> Figure:
     """Figure 4d: inner steps for the same number of meta-updates, counted in real runs."""
     runs = {name: meta_train(setting.environment, [(-5, 5)], synthetic_config(name)) for name in METHODS}
     least = runs["shifting"].inner_steps
@@ -103,7 +104,7 @@ def cost(setting: Setting) -> Any:
     return plots.draw_cost(rows)
 
 
-def landscapes(setting: Setting) -> Any:
+def landscapes(setting: Setting) -> Figure:
     """Figures 5a, b: where Reptile comes to rest with short and with long trajectories."""
     runs, summary, tables = {}, [], []
     # Short trajectories give short meta-updates, so they get more of them.
@@ -122,14 +123,14 @@ def landscapes(setting: Setting) -> Any:
     return plots.draw_landscapes(runs)
 
 
-def quality(setting: Setting) -> Any:
+def quality(setting: Setting) -> Figure:
     """Figures 5c, d: the paths of three methods over the map of initialization quality."""
     starts = [(-5.0, 5.0), (5.0, -5.0)]
     runs = {name: meta_train(setting.environment, starts, synthetic_config(name)) for name in METHODS}
     return _paths_over_map(setting, "quality", starts, runs)
 
 
-def optimizers(setting: Setting) -> Any:
+def optimizers(setting: Setting) -> Figure:
     """The supplement's Figure 1: shifting with three inner optimizers, here and over many environments."""
     starts = [(-5.0, 5.0), (15.0, 5.0), (5.0, -5.0)]
     configs = {name: synthetic_config(optimizer=name) for name in OPTIMIZERS}
@@ -141,7 +142,7 @@ def optimizers(setting: Setting) -> Any:
 
 def _paths_over_map(
     setting: Setting, name: str, starts: Sequence[tuple[float, float]], runs: dict[str, SyntheticRun]
-) -> Any:
+) -> Figure:
     # Every end is judged by the same momentum steps that made the map, whatever optimizer led there.
     worth = {key: losses_along(setting.environment, run.trajectory[-1], synthetic_config())[-1]
              for key, run in runs.items()}  # fmt: skip
@@ -156,7 +157,7 @@ def _paths_over_map(
     return plots.draw_quality(*setting.quality_map(), panels)
 
 
-def shifting(setting: Setting) -> Any:
+def shifting(setting: Setting) -> Figure:
     """The supplement's Figure 2: inner steps and shifts of the first trajectory, task by task."""
     starts = [(-5.0, 5.0), (15.0, 5.0)]
     seen: list[np.ndarray] = []
@@ -176,7 +177,7 @@ def shifting(setting: Setting) -> Any:
     return plots.draw_shifting(setting.environment, panels, tasks)
 
 
-def convergence(setting: Setting) -> Any:
+def convergence(setting: Setting) -> Figure:
     """Not in the paper: quality against inner steps over many drawn environments and starts, with intervals."""
     curves, ends, tables = {}, {}, []
     for name in METHODS:
@@ -199,7 +200,7 @@ def rest_points(run: SyntheticRun) -> np.ndarray:
     return np.array(optima).reshape(-1, 2)
 
 
-def _path_table(paths: np.ndarray, labels: dict[str, Any]) -> dict[str, np.ndarray]:
+def _path_table(paths: np.ndarray, labels: dict[str, int | str]) -> dict[str, np.ndarray]:
     updates, starts, _ = paths.shape
     update, start = np.meshgrid(np.arange(updates), np.arange(starts), indexing="ij")
     named = {key: np.full(updates * starts, value) for key, value in labels.items()}
@@ -207,11 +208,11 @@ def _path_table(paths: np.ndarray, labels: dict[str, Any]) -> dict[str, np.ndarr
             "y": paths[..., 1].ravel()}  # fmt: skip
 
 
-def _join(tables: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
+def _join(tables: Sequence[Mapping[str, ArrayLike]]) -> dict[str, np.ndarray]:
     return {key: np.concatenate([table[key] for table in tables]) for key in tables[0]}
 
 
-FIGURES: dict[str, Callable[[Setting], Any]] = {
+FIGURES: dict[str, Callable[[Setting], Figure]] = {
     "surfaces": surfaces,
     "short_horizon": short_horizon,
     "cost": cost,

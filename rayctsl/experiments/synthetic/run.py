@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from rayctsl.config import Config, build_config
+from rayctsl.contract import JsonObject
 from rayctsl.experiments.synthetic.surface_group import SurfaceGroup, SurfaceLearner, flatten_points, unflatten_points
 from rayctsl.experiments.synthetic.surfaces import Environment
 from rayctsl.learning.exact_sum import Unrounded
@@ -36,7 +36,7 @@ def synthetic_config(
     seed: int = 0,
 ) -> Config:
     """The paper's synthetic setting, with as many trajectories as give every method trajectories x K meta-updates."""
-    raw: dict[str, Any] = {
+    raw: JsonObject = {
         "seed": seed,
         "inner_steps": inner_steps,
         "trajectories": trajectories,

@@ -6,7 +6,6 @@ An environment counts once, with the mean over its starts: starts that end toget
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -39,9 +38,11 @@ def intervals(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return pairs[:, 0], pairs[:, 1]
 
 
-def compare(ends: Mapping[str, np.ndarray], favourite: str) -> dict[str, Any]:
+def compare(ends: Mapping[str, np.ndarray], favourite: str) -> dict[str, tuple[float, float] | int]:
     """Mean and interval of every contestant's log10 loss, and the favourite's paired differences to the others."""
-    result: dict[str, Any] = {name: mean_and_interval(values.tolist()) for name, values in ends.items()}
+    result: dict[str, tuple[float, float] | int] = {
+        name: mean_and_interval(values.tolist()) for name, values in ends.items()
+    }
     for rival in ends:
         if rival != favourite:
             difference = ends[favourite] - ends[rival]

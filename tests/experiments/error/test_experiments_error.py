@@ -63,7 +63,7 @@ class Bowl:
 
 
 def learner_of(task: Any, alpha: float = 0.05) -> TaskLearner:
-    return build_learner(task, **COMMON, activation="relu", alpha=alpha, draw=0)
+    return build_learner({**COMMON, "activation": "relu", "alpha": alpha, "draw": 0}, task)
 
 
 def test_error_on_a_bowl_is_what_the_formula_says() -> None:

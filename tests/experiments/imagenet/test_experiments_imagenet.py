@@ -20,6 +20,7 @@ from rayctsl.data.catalog import CATALOG
 from rayctsl.data.entries import SOURCES_FOLDER
 from rayctsl.data.importing import import_dataset
 from rayctsl.data.prepare import prepare_entry
+from rayctsl.experiments.image.records import Stages
 from rayctsl.experiments.image.suite import load_suite
 from rayctsl.experiments.image.summary import Report
 from rayctsl.experiments.imagenet.report import gains_over_base
@@ -133,7 +134,7 @@ def test_gains_are_over_the_plain_weights_at_the_same_size(tmp_path):
         for target in TARGETS
         for size in (4, 8)
     ]
-    gains = gains_over_base(Report(suite, {}, rows), "mean")
+    gains = gains_over_base(Report(suite, Stages({}, {}, {}), rows), "mean")
     assert gains == {
         "mtl": {4: (-1.25, 0), 8: (-0.625, 0)},
         "reptile": {4: (0, 0), 8: (0, 0)},
