@@ -9,10 +9,13 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from rayctsl.signals import term_as_interrupt
 from rayctsl.words import one_line
+
+if TYPE_CHECKING:
+    from rayctsl.contract import JsonObject
 
 CONSOLE: list[str] = []  # the command that the console script `rayctsl` was asked for
 
@@ -52,7 +55,7 @@ def add_address_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def overrides_of(arguments: argparse.Namespace) -> dict[str, Any]:
+def overrides_of(arguments: argparse.Namespace) -> JsonObject:
     """Config overrides from parsed flags."""
     import yaml
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from rayctsl.words import one_line
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"  # what can be written
-JsonObject = dict[str, Any]  # what was read, not validated yet
+JsonObject = dict[str, Any]  # what was read of JSON or YAML, not validated yet
 
 
 class Contract(BaseModel):
@@ -44,7 +44,7 @@ class Contract(BaseModel):
     def to_bytes(self) -> bytes:
         return json.dumps(self.to_json(), indent=2, allow_nan=False).encode()
 
-    def changed(self, **fields: Any) -> Self:
+    def changed(self, **fields: object) -> Self:
         """A validated copy with other values."""
         return type(self).model_validate({**self.model_dump(), **fields})
 
@@ -52,7 +52,7 @@ class Contract(BaseModel):
 Kind = TypeVar("Kind", bound=Contract)
 
 
-def read_contract(kind: type[Kind], data: bytes | Mapping[str, Any], what: str) -> Kind:
+def read_contract(kind: type[Kind], data: bytes | Mapping[str, object], what: str) -> Kind:
     """A document of any version up to today's; ValueError says in one sentence what is wrong with `what`."""
     raw = parse_json(data, what)
     found = raw.get("version", 1)
@@ -74,7 +74,7 @@ def read_contract(kind: type[Kind], data: bytes | Mapping[str, Any], what: str) 
         raise ValueError(f"{what} is damaged: {type(error).__name__} {error}") from None
 
 
-def parse_json(data: bytes | Mapping[str, Any], what: str) -> JsonObject:
+def parse_json(data: bytes | Mapping[str, object], what: str) -> JsonObject:
     """Keys and values, without NaN; ValueError says what else it is."""
     if isinstance(data, Mapping):
         return dict(data)

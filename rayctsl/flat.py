@@ -7,7 +7,6 @@ slices. What travels between processes, and what a snapshot holds, is always one
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -186,7 +185,7 @@ def build_optimizer(config: OptimizerConfig, like: Tensor) -> Sgd:
     return OPTIMIZERS[config.optimizer](config, like)
 
 
-def copy_state(target: Mapping[str, Tensor], source: Mapping[str, Any]) -> None:
+def copy_state(target: Mapping[str, Tensor], source: Mapping[str, Tensor]) -> None:
     """Copy tensors by name into existing ones; the names and shapes must be the same."""
     if set(target) != set(source):
         raise ValueError(f"saved state does not fit: {sorted(set(target) ^ set(source))[0]!r} is on one side only")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from rayctsl.bench.rounds import Figures, Team, median_and_spread, release_freed_memory
 from rayctsl.bench.workload import WORKLOADS, Workload, scaled
 from rayctsl.config import Config
-from rayctsl.learning.tasks import ImageTask
+from rayctsl.learning.tasks import ImageTask, Task
 from rayctsl.ports import free_ports
 
 DEFAULT_STEPS = {"resnet20": 2, "demo": 40}
@@ -117,7 +117,8 @@ class Ours:
 class FixedTask:
     """A task whose only batch is in memory."""
 
-    def __init__(self, task: ImageTask):
+    def __init__(self, task: Task):
+        assert isinstance(task, ImageTask)
         self.name, self._task = task.name, task
         self._batch = task.training(0)
 

@@ -10,17 +10,20 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Protocol
 
 import ray
 from pyarrow import fs
 from ray import tune
+from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler
+from ray.tune.search import Searcher
 from ray.util import get_current_placement_group
 
 from rayctsl.cluster.engine import RayEngine
 from rayctsl.cluster.resources import bundles_of
-from rayctsl.config import TopologyConfig
+from rayctsl.config import Overrides, TopologyConfig
+from rayctsl.contract import Json
 from rayctsl.device import choose_device
 from rayctsl.learning.engine import Engine, LocalEngine
 from rayctsl.learning.problem import Problem
@@ -28,13 +31,15 @@ from rayctsl.storage import Storage
 
 PARAMETERS = "overrides"  # the one entry of Tune's config: a trial's overrides
 FLAT = f"{PARAMETERS}/"  # as search algorithms spell the keys below it
-Overrides = Mapping[str, Any]
+TuneConfig = Mapping[str, Overrides]
+Scheduler, Search = ASHAScheduler, Searcher
+Report = Mapping[str, float]
 
 
 class Watcher(Protocol):
     """Is told of what only Tune knows."""
 
-    def reported(self, name: str, report: Mapping[str, float]) -> None: ...
+    def reported(self, name: str, report: Report) -> None: ...
     def ended(self, name: str, overrides: Overrides, error: str | None) -> None: ...
 
 
@@ -55,7 +60,7 @@ def run_trials(
     *,
     max_failures: int,
     scheduler: ASHAScheduler | None = None,
-    search: Any = None,
+    search: Searcher | None = None,
     samples: int = 1,
 ) -> None:
     """Run `waiting`, or with a search algorithm `samples` of its suggestions, which start with `waiting`."""
@@ -64,13 +69,13 @@ def run_trials(
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # its banner ignores `verbose`; the watcher says how it goes
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what befalls trials is in their records
 
-    def start(config: dict[str, Any]) -> None:
+    def start(config: TuneConfig) -> None:
         trials.run(config[PARAMETERS])
 
-    def resources(config: dict[str, Any]) -> tune.PlacementGroupFactory:
+    def resources(config: TuneConfig) -> tune.PlacementGroupFactory:
         return tune.PlacementGroupFactory(trials.bundles(config[PARAMETERS]))
 
-    def name(trial: Any) -> str:
+    def name(trial: Trial) -> str:
         return trials.name(trial.config[PARAMETERS])
 
     filesystem, root = (None, run.root) if run.local else fs.FileSystem.from_uri(run.base)
@@ -99,20 +104,22 @@ class _Callback(tune.Callback):
     def __init__(self, watcher: Watcher):
         self.watcher = watcher
 
-    def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: Report, **info: object
+    ) -> None:
         if not result.get("done"):
             self.watcher.reported(str(trial), result)
 
-    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: object) -> None:
         self.watcher.ended(str(trial), trial.config[PARAMETERS], None)
 
-    def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: object) -> None:
         lines = [line for line in str(trial.get_error() or "").strip().splitlines() if line.strip()]
         self.watcher.ended(str(trial), trial.config[PARAMETERS], lines[-1].strip() if lines else "its processes died")
 
 
 def build_asha(
-    metric: str, time: str, *, longest: int, first: int, factor: float, done: Mapping[str, Iterable[Any]]
+    metric: str, time: str, *, longest: int, first: int, factor: float, done: Mapping[str, Iterable[Report]]
 ) -> ASHAScheduler:
     """ASHA over inner steps, told of the reports of trials that are done already.
 
@@ -131,7 +138,7 @@ def build_asha(
         stop_last_trials=False,  # a trial ends by itself, after it has saved its initialization
     )
     for name, reports in done.items():
-        stand_in: Any = SimpleNamespace(trial_id=name)
+        stand_in = SimpleNamespace(trial_id=name)
         scheduler.on_trial_add(None, stand_in)
         for known in reports:
             scheduler.on_trial_result(None, stand_in, known)
@@ -141,12 +148,12 @@ def build_asha(
 def build_optuna(
     metric: str,
     ranges: Mapping[str, tuple[float, float]],
-    choices: Mapping[str, Sequence[Any]],
+    choices: Mapping[str, Sequence[Json]],
     *,
     seed: int,
     waiting: Iterable[Overrides],
     done: Iterable[tuple[Overrides, float | None]],
-) -> Any:
+) -> Searcher:
     """Optuna's sampler, told of the trials that are done already; interrupted ones are suggested first."""
     try:
         import optuna
@@ -169,11 +176,11 @@ def build_optuna(
     return search
 
 
-def _flat(overrides: Overrides) -> dict[str, Any]:
+def _flat(overrides: Overrides) -> dict[str, Json]:
     return {f"{FLAT}{key}": value for key, value in overrides.items()}
 
 
-def report(values: Mapping[str, float]) -> None:
+def report(values: Report) -> None:
     """Inside a trial: tell Tune, which may end the process in answer."""
     tune.report(dict(values))
 

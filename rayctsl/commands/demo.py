@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rayctsl.command import OneLineParser, add_address_argument, program, run_command
 
-CONFIG = Path(__file__).parents[2] / "configs" / "demo.yaml"
+if TYPE_CHECKING:
+    from rayctsl.config import Config
+
+CONFIG = "configs/demo.yaml"
 
 
 def parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog=program("rayctsl.demo"), description=__doc__)
-    parser.add_argument("--config", default=str(CONFIG), metavar="F.yaml", help="the demo's config")
+    parser.add_argument("--config", default=CONFIG, metavar="F.yaml", help="the demo's config")
     parser.add_argument("--run-dir", metavar="DIR", help="a new folder for the run; default runs/demo-<time>")
     parser.add_argument("--seeds", type=int, metavar="N", help="fine-tunings per target and initialization")
     add_address_argument(parser)
@@ -73,7 +76,7 @@ def _open(name: str, root: str | None) -> None:
     open_dataset(name, root)
 
 
-def compare(config: Any, initialization: str, targets: tuple[str, ...]) -> dict[str, dict[str, list[float]]]:
+def compare(config: Config, initialization: str, targets: tuple[str, ...]) -> dict[str, dict[str, list[float]]]:
     """Accuracies in percent, by start, target and seed."""
     from rayctsl.cluster.cells import run_cells
     from rayctsl.progress import Progress
@@ -104,7 +107,7 @@ def summarise(by_target: dict[str, list[float]]) -> dict[str, tuple[float, float
     return {name: mean_and_interval(values) for name, values in {**by_target, "mean": over_targets}.items()}
 
 
-def _accuracy(config: Any, initialization: str | None, target: str, seed: int) -> float:
+def _accuracy(config: Config, initialization: str | None, target: str, seed: int) -> float:
     """One fine-tuning with one seed, in percent."""
     import torch
 

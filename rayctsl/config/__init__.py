@@ -5,6 +5,7 @@ paper's image experiment. Nothing here imports torch or ray, so that `--help` an
 """
 
 from rayctsl.config.loading import (
+    Overrides,
     apply_overrides,
     build_config,
     dump_config,
@@ -59,6 +60,7 @@ __all__ = [
     "ModelConfig",
     "NonNegative",
     "OptimizerConfig",
+    "Overrides",
     "Positive",
     "RecipeConfig",
     "ReptileConfig",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -13,10 +12,11 @@ from pydantic import BaseModel, ValidationError
 from rayctsl.config.methods import METHOD_CONFIGS, MethodConfig
 from rayctsl.config.run import Config
 from rayctsl.config.sections import DataConfig, InnerConfig, ModelConfig, ResetConfig, ScheduleConfig, TopologyConfig
+from rayctsl.contract import Json, JsonObject
 from rayctsl.words import explain, one_line
 
 QUICK = "RAYCTSL_QUICK"  # set, it cuts every run short
-Raw = dict[str, Any]  # keys and values as YAML has them, not validated yet
+Overrides = Mapping[str, Json]  # config keys, dotted or bare, and their values
 
 SECTIONS: dict[str, type[BaseModel]] = {  # where a bare key is looked for; `finetune` repeats names and is left out
     "model": ModelConfig,
@@ -29,7 +29,7 @@ SECTIONS: dict[str, type[BaseModel]] = {  # where a bare key is looked for; `fin
 }
 
 
-def load_config(path: str | Path | None = None, overrides: Mapping[str, Any] | None = None) -> Config:
+def load_config(path: str | Path | None = None, overrides: Overrides | None = None) -> Config:
     """Read a YAML file (or start from the defaults) and apply overrides by dotted key.
 
     Example: load_config("configs/demo.yaml", {"method.name": "reptile", "inner.alpha": 0.05, "beta": 2})
@@ -47,7 +47,7 @@ def _shortened(config: Config) -> Config:
     return config.model_copy(update={**steps, "finetune": finetune.model_copy(update=few)})
 
 
-def read_yaml(path: str | Path) -> Raw:
+def read_yaml(path: str | Path) -> JsonObject:
     """A file of keys and values; ValueError with one sentence when it is not one."""
     try:
         raw = yaml.safe_load(_find(Path(path)).read_text()) or {}
@@ -73,7 +73,7 @@ def _find(path: Path) -> Path:
     return shipped_configs().joinpath(*path.parts[1:])
 
 
-def build_config(raw: Mapping[str, Any]) -> Config:
+def build_config(raw: Mapping[str, object]) -> Config:
     """Validate a plain dict; ValueError with one sentence for the first thing that is wrong."""
     try:
         return Config.model_validate(dict(raw))
@@ -81,9 +81,9 @@ def build_config(raw: Mapping[str, Any]) -> Config:
         raise ValueError(explain(error, Config, "config")) from None
 
 
-def apply_overrides(raw: Mapping[str, Any], overrides: Mapping[str, Any]) -> Raw:
+def apply_overrides(raw: JsonObject, overrides: Overrides) -> JsonObject:
     """A copy of `raw` with dotted keys replaced; a bare key that only one section has finds its section."""
-    result: Raw = {key: dict(value) if isinstance(value, dict) else value for key, value in raw.items()}
+    result: JsonObject = {key: dict(value) if isinstance(value, dict) else value for key, value in raw.items()}
     # The method's name first: its section starts afresh when it changes, for the keys belong to the old method.
     for key in sorted(overrides, key=lambda key: key not in ("method", "method.name")):
         value = overrides[key]
@@ -102,7 +102,7 @@ def apply_overrides(raw: Mapping[str, Any], overrides: Mapping[str, Any]) -> Raw
     return result
 
 
-def _locate(key: str, raw: Mapping[str, Any]) -> str:
+def _locate(key: str, raw: JsonObject) -> str:
     """`beta` -> `method.beta`, when exactly one section has that field and the top level has not."""
     if "." in key or key in Config.model_fields:
         return key

@@ -7,14 +7,14 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Literal
 
 import yaml
 
-from rayctsl.config import Config, apply_overrides, build_config, dump_config
+from rayctsl.config import Config, Overrides, apply_overrides, build_config, dump_config
 from rayctsl.learning.engine import EngineFault
 from rayctsl.learning.lease import Lease, LeaseLost, is_claimed, newest_epoch
 from rayctsl.learning.metrics import Metrics
@@ -64,7 +64,7 @@ class RunFolder:
         base: str,
         config: Config | None = None,
         resume: Resume = "never",
-        changes: Mapping[str, Any] | None = None,
+        changes: Overrides | None = None,
     ) -> RunFolder:
         """The folder of a run: new, with the resolved config written into it, or begun, with its own config.
 

@@ -13,14 +13,15 @@ import math
 import random
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, JsonValue, ValidationError, field_validator, model_validator
 
 from rayctsl.config import (
     Config,
     Count,
+    Overrides,
     Positive,
     Section,
     ValidationConfig,
@@ -28,6 +29,7 @@ from rayctsl.config import (
     build_config,
     read_yaml,
 )
+from rayctsl.contract import Json, JsonObject
 from rayctsl.words import explain
 
 FILE = "sweep.yaml"  # the sweep in its run folder
@@ -37,19 +39,17 @@ SAMPLES_CHECKED = 32  # draws of an open-ended search that are tried as configs 
 class Dimension(Section):
     """Where one config key is looked for: exactly one of the three."""
 
-    grid: tuple[Any, ...] | None = None
+    grid: tuple[JsonValue, ...] | None = None
     """Every one of these values, crossed with the other grids."""
-    choice: tuple[Any, ...] | None = None
+    choice: tuple[JsonValue, ...] | None = None
     """One of these values, drawn for each trial."""
     loguniform: tuple[Positive, Positive] | None = None
     """A number between two bounds, drawn evenly on a logarithmic scale."""
 
     @field_validator("grid", "choice", mode="before")
     @classmethod
-    def _read_numbers(cls, values: Any) -> Any:
-        if isinstance(values, list):
-            return [_number(value) for value in values]
-        return values
+    def _read_numbers(cls, values: object) -> object:
+        return [_number(value) for value in values] if isinstance(values, list) else values
 
     @model_validator(mode="after")
     def _check(self) -> Dimension:
@@ -61,10 +61,10 @@ class Dimension(Section):
         return self
 
     @property
-    def values(self) -> tuple[Any, ...]:
+    def values(self) -> tuple[JsonValue, ...]:
         return self.grid or self.choice or ()
 
-    def draw(self, source: random.Random) -> Any:
+    def draw(self, source: random.Random) -> JsonValue:
         if self.loguniform:
             low, high = self.loguniform
             return math.exp(source.uniform(math.log(low), math.log(high)))
@@ -74,7 +74,7 @@ class Dimension(Section):
 class Sweep(Section):
     """A sweep file, its base config read in."""
 
-    base: dict[str, Any] = Field(default_factory=dict)
+    base: JsonObject = Field(default_factory=dict)
     """The config that trials vary: its keys, or in a file the path of a config file."""
     search: dict[str, Dimension]
     """Config keys and where to look for their values."""
@@ -128,7 +128,7 @@ def load_sweep(path: str | Path) -> Sweep:
     return build_sweep(raw)
 
 
-def build_sweep(raw: Mapping[str, Any]) -> Sweep:
+def build_sweep(raw: Mapping[str, object]) -> Sweep:
     """Validate a plain dict and the config of every trial; ValueError with one sentence for what is wrong."""
     try:
         sweep = Sweep.model_validate(dict(raw))
@@ -144,22 +144,22 @@ def dump_sweep(sweep: Sweep) -> str:
     return yaml.safe_dump(sweep.model_dump(mode="json", exclude_none=True), sort_keys=False, width=110)
 
 
-def draw_trials(sweep: Sweep) -> list[dict[str, Any]]:
+def draw_trials(sweep: Sweep) -> list[Overrides]:
     """The overrides of every trial, a function of the sweep alone; for optuna, samples of what it may suggest."""
     open_ended = sweep.search_algorithm == "optuna"
     grids = {key: dimension.grid for key, dimension in sweep.search.items() if dimension.grid and not open_ended}
     drawn = {key: dimension for key, dimension in sweep.search.items() if key not in grids}
     source = random.Random(sweep.seed)
-    trials: dict[str, dict[str, Any]] = {}
+    trials: dict[str, Overrides] = {}
     for _ in range(SAMPLES_CHECKED if open_ended else sweep.trials):
         for point in itertools.product(*grids.values()):
-            overrides = dict(zip(grids, point, strict=True))
+            overrides: dict[str, Json] = dict(zip(grids, point, strict=True))
             overrides.update({key: dimension.draw(source) for key, dimension in drawn.items()})
             trials.setdefault(_fingerprint(overrides), overrides)  # lists may be drawn from twice
     return list(trials.values())
 
 
-def trial_config(sweep: Sweep, overrides: Mapping[str, Any]) -> Config:
+def trial_config(sweep: Sweep, overrides: Overrides) -> Config:
     """The ordinary config of one trial, of the sweep's budget."""
     raw = apply_overrides(sweep.base, overrides)
     config = build_config(raw)
@@ -171,17 +171,17 @@ def trial_config(sweep: Sweep, overrides: Mapping[str, Any]) -> Config:
     return build_config({**raw, "trajectories": budget // config.inner_steps})
 
 
-def trial_id(config: Config, overrides: Mapping[str, Any]) -> str:
+def trial_id(config: Config, overrides: Overrides) -> str:
     """A name that says what is tried and is the same after every restart. Example: shifting-k10-beta0.1-5f0c2a"""
     method = config.method
     return f"{method.name}-k{config.inner_steps}-beta{method.beta:.3g}-{_fingerprint(overrides)}"
 
 
-def _fingerprint(overrides: Mapping[str, Any]) -> str:
+def _fingerprint(overrides: Overrides) -> str:
     return hashlib.sha256(json.dumps(dict(overrides), sort_keys=True).encode()).hexdigest()[:6]
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> object:
     """YAML takes 1e-3 without a point for a word."""
     if isinstance(value, str):
         try:

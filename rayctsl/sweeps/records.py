@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from rayctsl.contract import Contract, read_contract
+from rayctsl.contract import Contract, JsonObject, read_contract
 from rayctsl.storage import Storage
 
 METRIC, TIME = "validation_accuracy", "step"
@@ -17,7 +17,7 @@ class TrialRecord(Contract):
     """One trial. Example: TrialRecord(id="shifting-k10-beta0.1-5f0c2a", overrides={"beta": 0.1})"""
 
     id: str
-    overrides: dict[str, Any]
+    overrides: JsonObject
     """Config keys and their values, of any type that YAML has."""
     status: Status = "running"
     """stopped: by the scheduler; failed: its loss diverged; lost: its processes died, or an error: worth a new try."""

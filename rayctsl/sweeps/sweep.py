@@ -7,11 +7,10 @@ search algorithm is told first what the finished trials reported.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from rayctsl.cluster.room import check_room, num_nodes
-from rayctsl.cluster.trials import Trials, build_asha, build_optuna, run_trials, trial_bundles
-from rayctsl.config import Config
+from rayctsl.cluster.trials import Scheduler, Search, Trials, build_asha, build_optuna, run_trials, trial_bundles
+from rayctsl.config import Config, Overrides
 from rayctsl.learning.lease import Lease
 from rayctsl.progress import say
 from rayctsl.storage import Storage
@@ -40,10 +39,10 @@ def run_sweep(sweep: Sweep, run: Storage) -> dict[str, TrialRecord]:
     return records
 
 
-def what_is_left(sweep: Sweep, records: Mapping[str, TrialRecord]) -> tuple[list[dict[str, Any]], int]:
+def what_is_left(sweep: Sweep, records: Mapping[str, TrialRecord]) -> tuple[list[Overrides], int]:
     """The overrides that wait to be run (again), and the number of trials to run; optuna draws the others later."""
     if sweep.search_algorithm == "optuna":
-        waiting = [record.overrides for record in records.values() if not record.done]
+        waiting: list[Overrides] = [record.overrides for record in records.values() if not record.done]
         return waiting, sweep.trials - sum(record.done for record in records.values())
     every = draw_trials(sweep)
     waiting = [o for o in every if (known := records.get(name_of(sweep, o))) is None or not known.done]
@@ -58,7 +57,7 @@ def how_it_stands(left: int, records: Mapping[str, TrialRecord]) -> str:
     return text + (f"; {done} are done" if done else "")
 
 
-def start(sweep: Sweep, run: Storage, waiting: list[dict[str, Any]], left: int, known: Iterable[TrialRecord]) -> None:
+def start(sweep: Sweep, run: Storage, waiting: list[Overrides], left: int, known: Iterable[TrialRecord]) -> None:
     """Tune over `waiting` (random search), or over `left` suggestions that start with `waiting` (optuna)."""
     run_dir, done = str(run), [record for record in known if record.done]
     trials = Trials(
@@ -79,7 +78,7 @@ def start(sweep: Sweep, run: Storage, waiting: list[dict[str, Any]], left: int, 
     )
 
 
-def scheduler_for(sweep: Sweep, done: Iterable[TrialRecord]) -> Any:
+def scheduler_for(sweep: Sweep, done: Iterable[TrialRecord]) -> Scheduler | None:
     """The sweep's scheduler; None runs every trial to its end."""
     if sweep.scheduler == "none":
         return None
@@ -93,7 +92,7 @@ def scheduler_for(sweep: Sweep, done: Iterable[TrialRecord]) -> Any:
     )
 
 
-def optuna_for(sweep: Sweep, waiting: list[dict[str, Any]], done: Sequence[TrialRecord]) -> Any:
+def optuna_for(sweep: Sweep, waiting: list[Overrides], done: Sequence[TrialRecord]) -> Search:
     dimensions = sweep.search.items()
     return build_optuna(
         METRIC,
@@ -114,7 +113,7 @@ class Bookkeeper:
     def reported(self, name: str, report: Mapping[str, float]) -> None:
         say(f"{name}: inner step {report[TIME]}, validation accuracy {report[METRIC]:.1f} %")
 
-    def ended(self, name: str, overrides: Mapping[str, Any], error: str | None) -> None:
+    def ended(self, name: str, overrides: Overrides, error: str | None) -> None:
         run = Storage(self.run_dir)
         record = read_record(run, name) or TrialRecord(id=name, overrides=dict(overrides))
         if not record.done:
@@ -125,7 +124,7 @@ class Bookkeeper:
         say(f"[{self.num_ended}/{self.total}] {record.id}: {record.status}{why}")
 
 
-def check_rooms(sweep: Sweep, trials: Iterable[Mapping[str, Any]]) -> None:
+def check_rooms(sweep: Sweep, trials: Iterable[Overrides]) -> None:
     """Refuse a cluster that cannot hold one trial."""
     kinds = {}
     for overrides in trials:
@@ -144,5 +143,5 @@ def _expected(sweep: Sweep) -> int:
     return sweep.trials if sweep.search_algorithm == "optuna" else len(draw_trials(sweep))
 
 
-def name_of(sweep: Sweep, overrides: Mapping[str, Any]) -> str:
+def name_of(sweep: Sweep, overrides: Overrides) -> str:
     return trial_id(trial_config(sweep, overrides), overrides)

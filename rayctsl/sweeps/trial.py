@@ -9,15 +9,13 @@ from __future__ import annotations
 import io
 import sys
 import time
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 
 from rayctsl.cluster.trials import report, trial_engine
-from rayctsl.config import Config
+from rayctsl.config import Config, Overrides
 from rayctsl.learning.group import NonFiniteLoss
 from rayctsl.learning.meta_learner import kept_phi
 from rayctsl.learning.run import Hooks, Run, train_with
@@ -29,7 +27,7 @@ from rayctsl.sweeps.config import Sweep, trial_config, trial_id
 from rayctsl.sweeps.records import METRIC, TIME, Report, TrialRecord, read_record
 
 
-def run_trial(sweep: Sweep, run_dir: str, overrides: Mapping[str, Any]) -> None:
+def run_trial(sweep: Sweep, run_dir: str, overrides: Overrides) -> None:
     """What Tune starts: train, validate and report, from wherever an earlier start of this trial came to."""
     torch.set_num_threads(1)
     sys.unraisablehook = _report_unraisable

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
     for key, value in (SMALL if options.small else FULL).items():
         if getattr(options, key) is None:
             setattr(options, key, value)
-    from rayctsl.experiments.error.report import Sweep
+    from rayctsl.experiments.error.records import Sweep
 
     sweep = Sweep(
         tuple(options.alphas),

@@ -76,11 +76,12 @@ def run_suite(options: argparse.Namespace, experiment: str, suite: Suite, report
         if last == 0:
             return
         chosen = image_cells.choose(suite, tuned)
-        train, test = (partial(each, out=str(out)) for each in (compute.train, compute.test))
-        trained = stage.run("train", image_cells.train_cells(suite, chosen, root), train)
+        train_cells = image_cells.train_cells(suite, chosen, root)
+        trained = stage.run("train", train_cells, partial(compute.train, out=str(out)))
         if last == 1:
             return
-        tested = stage.run("test", image_cells.test_cells(suite, trained, root), test)
+        test_cells = image_cells.test_cells(suite, trained, root)
+        tested = stage.run("test", test_cells, partial(compute.test, out=str(out)))
     if last == len(STAGES) - 1:
         rows = image_cells.result_rows(suite, trained, tested, root)
         print(report(suite, Stages(tuned, chosen, trained), rows, out))

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, BinaryIO
 
 from rayctsl.words import one_line
 
@@ -154,14 +154,14 @@ def _opened(archive: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
     return stream
 
 
-def _decompressed(path: Path) -> Any:
+def _decompressed(path: Path) -> BinaryIO | _Guarded:
     with path.open("rb") as file:
         start = file.read(6)
-    opener = next((o for magic, o in _COMPRESSIONS.items() if start.startswith(magic)), None)
-    return path.open("rb") if opener is None else _Guarded(opener(path), path)
+    packer = next((module for magic, module in _COMPRESSIONS.items() if start.startswith(magic)), None)
+    return path.open("rb") if packer is None else _Guarded(packer.open(path), path)
 
 
-_COMPRESSIONS: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
+_COMPRESSIONS = {b"\x1f\x8b": gzip, b"BZh": bz2, b"\xfd7zXZ\0": lzma}  # by the first bytes
 
 
 class _Guarded:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from rayctsl.data.entries import Entry
 from rayctsl.data.raw import Listing, Picture, RawDataset
 from rayctsl.data.sources.archives import unpack_gzip
 
-TYPES: dict[int, np.dtype[Any]] = {0x1E3D4C55: np.dtype("uint8"), 0x1E3D4C54: np.dtype("<i4")}  # by the magic number
+TYPES = {0x1E3D4C55: "uint8", 0x1E3D4C54: "<i4"}  # by the magic number
 TASKS = {  # column of the information matrix, its step, class names
     "norb_azimuth": (2, 2, tuple(f"{20 * number} degrees" for number in range(18))),
     "norb_elevation": (1, 1, tuple(f"{30 + 5 * number} degrees" for number in range(9))),
@@ -46,7 +45,7 @@ def read_matrix(path: Path, name: str) -> np.ndarray:
         raise ValueError(f"{name} is not a matrix in NORB's format")
     dimensions = int(header[1])
     sizes, start = np.fromfile(path, "<i4", dimensions, offset=8), 8 + 4 * max(3, dimensions)
-    kind = TYPES[int(header[0])]
+    kind = np.dtype(TYPES[int(header[0])])
     if len(sizes) < dimensions or path.stat().st_size != start + int(np.prod(sizes, dtype=np.int64)) * kind.itemsize:
         raise ValueError(f"{name} is cut off; remove it and try again")
     return np.memmap(path, kind, "r", start, tuple(sizes.tolist()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +18,12 @@ from rayctsl.data.raw import Picture, RawDataset
 from rayctsl.data.sources.archives import unpack, unpack_gzip
 from rayctsl.words import one_line
 
-Samples = tuple[list[Any], list[int]]  # contents of pictures, labels
+if TYPE_CHECKING:
+    from torchvision.datasets import VisionDataset
+
+Content = Path | np.ndarray  # of a picture
+Samples = tuple[list[Content], list[int]]  # with their labels
+Options = dict[str, str | bool | type[str]]  # of a class of torchvision's
 
 
 @dataclass(frozen=True)
@@ -26,39 +31,40 @@ class TorchvisionSet:
     """How to call one class. Every dictionary of `train` and `test` gives a part; parts are joined in this order."""
 
     class_name: str
-    train: tuple[dict[str, Any], ...]
-    test: tuple[dict[str, Any], ...]
-    samples: Callable[[Any], Samples]
+    train: tuple[Options, ...]
+    test: tuple[Options, ...]
+    samples: Callable[[VisionDataset], Samples]
     folder: str = ""  # where, below its root, the class looks for its files
 
 
-def _arrays(dataset: Any) -> Samples:
+def _arrays(dataset: VisionDataset) -> Samples:
     """CIFAR: uint8 [N, H, W, C]; Fashion-MNIST: a tensor [N, H, W]."""
     data = np.asarray(dataset.data)
     return list(data if data.ndim == 4 else data[..., None]), [int(label) for label in dataset.targets]
 
 
-def _planes(dataset: Any) -> Samples:
+def _planes(dataset: VisionDataset) -> Samples:
     """SVHN and STL-10: uint8 [N, C, H, W]."""
     return list(dataset.data.transpose(0, 2, 3, 1)), [int(label) for label in dataset.labels]
 
 
-def _files(dataset: Any) -> Samples:
+def _files(dataset: VisionDataset) -> Samples:
     """Classes with a `loader`, which is given the file to open: ours returns the file itself."""
     contents, labels = zip(*(dataset[row] for row in range(len(dataset))), strict=True)
     return [Path(content) for content in contents], [int(label) for label in labels]
 
 
-def _pets(dataset: Any) -> Samples:
+def _pets(dataset: VisionDataset) -> Samples:
     return list(dataset._images), list(dataset._labels)  # the one class of files that takes no loader
 
 
-def _by_split(*splits: str, **more: Any) -> tuple[dict[str, Any], ...]:
+def _by_split(*splits: str, **more: type[str]) -> tuple[Options, ...]:
     return tuple({"split": split, **more} for split in splits)
 
 
-_TRAIN, _TEST = ({"train": True},), ({"train": False},)
-_PATHS: dict[str, Any] = {"loader": str}
+_TRAIN: tuple[Options, ...] = ({"train": True},)
+_TEST: tuple[Options, ...] = ({"train": False},)
+_PATHS = {"loader": str}
 CLASSES: dict[str, TorchvisionSet] = {
     "cifar10": TorchvisionSet("CIFAR10", _TRAIN, _TEST, _arrays),
     "cifar100": TorchvisionSet("CIFAR100", _TRAIN, _TEST, _arrays),
@@ -94,8 +100,9 @@ def read(entry: Entry, folder: Path, scratch: Path) -> RawDataset:
         for options in parts:
             dataset = _opened(make, scratch, options, entry)
             class_names = getattr(dataset, "classes", class_names)
-            for joined, part in zip(samples, how.samples(dataset), strict=True):
-                joined.extend(part)
+            part = how.samples(dataset)
+            samples[0].extend(part[0])
+            samples[1].extend(part[1])
         contents[split], labels[split] = samples[0], np.array(samples[1], np.int64)
         names[split] = [_name(content, scratch, f"{split}[{row}]") for row, content in enumerate(samples[0])]
     return RawDataset(tuple(str(name) for name in class_names), labels, names, _pictures(contents, names))
@@ -111,7 +118,7 @@ def _lay_out(file: Path, home: Path) -> None:
         (home / file.name).symlink_to(file.resolve())
 
 
-def _opened(make: Any, scratch: Path, options: dict[str, Any], entry: Entry) -> Any:
+def _opened(make: Callable[..., VisionDataset], scratch: Path, options: Options, entry: Entry) -> VisionDataset:
     try:
         return make(str(scratch), **options)
     except (RuntimeError, OSError, KeyError, ValueError, IndexError, EOFError) as error:
@@ -120,11 +127,11 @@ def _opened(make: Any, scratch: Path, options: dict[str, Any], entry: Entry) -> 
         raise ValueError(f"{entry.name}: the files ({files}) are not what torchvision expects: {reason}") from error
 
 
-def _name(content: Any, scratch: Path, otherwise: str) -> str:
+def _name(content: Content, scratch: Path, otherwise: str) -> str:
     return str(content.relative_to(scratch)) if isinstance(content, Path) else otherwise
 
 
-def _pictures(contents: dict[str, list[Any]], names: dict[str, list[str]]) -> Iterator[Picture]:
+def _pictures(contents: dict[str, list[Content]], names: dict[str, list[str]]) -> Iterator[Picture]:
     for split, members in contents.items():
         for row, content in enumerate(members):
             yield Picture(split, row, names[split][row], content)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rayctsl.experiments.error.records import AXES, Axis, ErrorPoint, Summary, Sweep
 from rayctsl.plots import INK, OTHER_COLOURS, QUIET, plt
 
 if TYPE_CHECKING:
-    from rayctsl.experiments.error.report import Sweep
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SERIES = ("relu", "softplus", "relu, one direction", "softplus, one direction")
 COLOURS = {name: OTHER_COLOURS[name.startswith("softplus")] for name in SERIES}  # lines tell the directions
@@ -17,11 +19,11 @@ LABELS = {"relu": "ReLU", "softplus": "Softplus"}
 SYMBOLS = {"alpha": "inner learning rate alpha", "beta": "meta learning rate beta", "k": "trajectory length k"}
 
 
-def draw_errors(summary: dict[str, Any], sweep: Sweep) -> Any:
+def draw_errors(summary: Summary, sweep: Sweep) -> Figure:
     """log10 of the error's norm against alpha, beta and k, with 95 % intervals and the fitted powers."""
     figure, grid = plt.subplots(1, 3, figsize=(11.5, 4.3), layout="constrained", sharey=True)
     middle = {"alpha": f"alpha = {sweep.alpha:g}", "beta": f"beta = {sweep.beta:g}", "k": f"k = {sweep.length}"}
-    for axes, axis in zip(grid, ("alpha", "beta", "k"), strict=True):
+    for axes, axis in zip(grid, AXES, strict=True):
         for label in SERIES:
             points = [p for p in summary["log10_error"] if p["series"] == label and p["axis"] == axis]
             if len(points) > 1 or (points and "," not in label):  # the control varies k alone
@@ -37,9 +39,7 @@ def draw_errors(summary: dict[str, Any], sweep: Sweep) -> Any:
     return figure
 
 
-def _series(
-    axes: Any, points: list[dict[str, Any]], axis: str, label: str, exponent: tuple[float, float] | None
-) -> None:
+def _series(axes: Axes, points: list[ErrorPoint], axis: Axis, label: str, exponent: tuple[float, float] | None) -> None:
     at = np.array([point[axis] for point in points], float)
     means = np.array([point["mean"] for point in points])
     halves = np.nan_to_num([point["interval"] for point in points])
@@ -51,7 +51,7 @@ def _series(
     axes.errorbar(at, means, halves, color=COLOURS[label], markersize=4, capsize=3, label=shown, **style)
 
 
-def _reference(axes: Any, summary: dict[str, Any]) -> None:
+def _reference(axes: Axes, summary: Summary) -> None:
     """A grey line with the bound's k^2, to compare slopes by eye."""
     points = [point for point in summary["log10_error"] if point["axis"] == "k"]
     ends = np.array([min(point["k"] for point in points), max(point["k"] for point in points)], float)

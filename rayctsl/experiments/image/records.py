@@ -10,7 +10,7 @@ from typing import TypedDict
 
 from rayctsl.contract import Json, JsonObject
 
-Candidate = dict[str, bool | int | float | str]  # config keys that a search sets
+Candidate = dict[str, bool | int | float | str | None]  # config keys that a search sets
 
 
 class TuneArguments(TypedDict):

@@ -104,8 +104,8 @@ def summary(report: Report) -> Summary:
         "spent": {method: report.spent(method) for method in report.finals},
         "accuracy": report.table(),
         "shifting_minus": report.differences(),
-        "accuracy_by_length": report.lengths(),
-        "times_fewer_steps_than_reptile": reached and reached.times_fewer,
-        "times_fewer_steps_interpolated": reached and reached.times_fewer_interpolated,
+        "accuracy_by_length": {m: {str(k): cell for k, cell in of.items()} for m, of in report.lengths().items()},
+        "times_fewer_steps_than_reptile": reached.times_fewer if reached else None,
+        "times_fewer_steps_interpolated": reached.times_fewer_interpolated if reached else None,
         "diverged": report.diverged(),
     }

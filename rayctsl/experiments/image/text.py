@@ -77,7 +77,7 @@ def at_edge(taken: Candidate, candidates: Sequence[Candidate]) -> bool:
     """Whether a step size with three or more candidates was best at the first or last: a wider grid may have better."""
     for key, value in taken.items():
         grid = {candidate[key] for candidate in candidates}
-        numbers = sorted(each for each in grid if not isinstance(each, str))
+        numbers = sorted(each for each in grid if isinstance(each, (int, float)))
         if len(numbers) > 2 and value in (numbers[0], numbers[-1]):
             return True
     return False

@@ -60,7 +60,7 @@ class Setting:
 def surfaces(setting: Setting) -> Figure:
     """Figures 4a, 4b and the supplement's 3."""
     names = setting.environment.names
-    columns = {"task": names, "angle": setting.environment.angles}
+    columns: dict[str, ArrayLike] = {"task": names, "angle": setting.environment.angles}
     setting.out.write_table("surfaces", {**columns, "x": setting.environment.targets[:, 0],
                                          "y": setting.environment.targets[:, 1]})  # fmt: skip
     return plots.draw_surfaces(setting.environment)
@@ -179,7 +179,7 @@ def shifting(setting: Setting) -> Figure:
 
 def convergence(setting: Setting) -> Figure:
     """Not in the paper: quality against inner steps over many drawn environments and starts, with intervals."""
-    curves, ends, tables = {}, {}, []
+    curves, ends, tables = {}, {}, list[dict[str, ArrayLike]]()
     for name in METHODS:
         spent, logs = quality_along(synthetic_config(name), setting.seed)
         mean, half = intervals(logs)

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from rayctsl.commands.experiments import main
 from rayctsl.config import ModelConfig
 from rayctsl.experiments.error.measure import approximation_errors, build_learner, meta_update
-from rayctsl.experiments.error.report import Sweep, fit_bound, slope
+from rayctsl.experiments.error.records import Sweep
+from rayctsl.experiments.error.report import fit_bound, slope
 from rayctsl.learning.task_learner import TaskLearner
 
 COMMON = {"dataset": "made", "data_root": None, "model": "resnet8", "width": 2, "batch_size": 8, "device": "cpu"}
