@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from rayctsl.signals import term_as_interrupt
@@ -44,6 +44,10 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-root", metavar="DIR", help="where prepared datasets are, a path or URI")
     parser.add_argument("--workers", type=int, metavar="W", help="task-learner actors")
     parser.add_argument("--seed", type=int, metavar="S", help="a run is a function of its config and seed")
+    add_set_argument(parser)
+
+
+def add_set_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="key=value", help="any other config key, e.g. inner.alpha=0.05"
     )
@@ -57,12 +61,18 @@ def add_address_argument(parser: argparse.ArgumentParser) -> None:
 
 def overrides_of(arguments: argparse.Namespace) -> JsonObject:
     """Config overrides from parsed flags."""
-    import yaml
-
     overrides = {key: getattr(arguments, flag) for flag, key in FLAGS.items() if getattr(arguments, flag) is not None}
     if arguments.tasks is not None:
         overrides["data.tasks"] = [name.strip() for name in arguments.tasks.split(",") if name.strip()]
-    for item in arguments.set:
+    return {**overrides, **set_overrides(arguments.set)}
+
+
+def set_overrides(items: Sequence[str]) -> JsonObject:
+    """Config overrides from `key=value`, the values in YAML."""
+    import yaml
+
+    overrides = {}
+    for item in items:
         key, separator, value = item.partition("=")
         if not separator or not key:
             raise ValueError(f"--set takes key=value, got {item!r}")

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ast
-import os
+import contextlib
 import re
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 import zipfile
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import httpx
 import pytest
+
+from rayctsl.ports import free_ports
 
 ROOT = Path(__file__).parents[1]
 SOURCES = [path for room in ("rayctsl", "serve") for path in sorted((ROOT / room).rglob("*.py"))]
@@ -74,17 +78,19 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 PACKAGING = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "constraints.txt")
 
 
-def run(installed: Path, *command: str, **environment: str) -> str:
-    elsewhere = installed.parents[1] / "elsewhere"
-    elsewhere.mkdir(exist_ok=True)
-    result = subprocess.run(
-        [str(installed / command[0]), *command[1:]],
-        cwd=elsewhere,
-        env={**os.environ, "PYTHONSAFEPATH": "1", **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture
+def elsewhere(installed: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder where commands run: neither the clone nor the environment."""
+    folder = installed.parents[1] / "elsewhere"
+    folder.mkdir(exist_ok=True)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    return folder
+
+
+def run(installed: Path, *command: str) -> str:
+    words = [str(installed / command[0]), *command[1:]]
+    result = subprocess.run(words, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -116,7 +122,39 @@ print(rayctsl.train(config, engine='local').path)
 
 
 @pytest.mark.slow
-def test_an_installed_copy_works_from_another_folder(installed: Path, data_root: Path) -> None:
+def test_an_installed_copy_works_from_another_folder(installed: Path, elsewhere: Path, data_root: Path) -> None:
     printed = run(installed, "python", "-W", "ignore", "-c", CHECK)
     assert Path(printed.splitlines()[-1]).parts[-1] == "initialization"
-    assert "usage: rayctsl demo" in run(installed, "rayctsl", "demo", "--help")
+
+
+SHORT = ("inner_steps=2", "trajectories=1", "data.tasks=[latin]", "finetune.steps=1", "tensorboard=false")
+
+
+@pytest.mark.slow
+def test_the_demo_runs_from_the_wheel(installed: Path, elsewhere: Path, data_root: Path) -> None:
+    changes = [word for change in SHORT for word in ("--set", change)]
+    printed = run(installed, "rayctsl", "demo", "--run-dir", "demo", "--seeds", "1", *changes)
+    assert printed.splitlines()[-1].startswith("initialization: ")
+    assert (elsewhere / "demo/plots/comparison.png").is_file()
+
+
+@pytest.mark.slow
+def test_the_service_answers_from_the_wheel(installed: Path, elsewhere: Path, data_root: Path) -> None:
+    port, nobody = free_ports(2)  # without a cluster it serves what needs none
+    words = ["serve", "--storage", "storage", "--port", str(port), "--address", f"http://127.0.0.1:{nobody}"]
+    with subprocess.Popen([str(installed / "rayctsl"), *words], stderr=subprocess.PIPE, text=True) as service:
+        try:
+            page, script = (ask(service, f"http://127.0.0.1:{port}{path}") for path in ("/", "/openapi.json"))
+        finally:
+            service.terminate()
+    assert "<html" in page
+    assert "/finetune" in script
+
+
+def ask(service: subprocess.Popen[str], url: str) -> str:
+    """A page of a service that may still be starting."""
+    while service.poll() is None:
+        with contextlib.suppress(httpx.TransportError):
+            return httpx.get(url, timeout=10.0, trust_env=False).raise_for_status().text
+        time.sleep(0.05)
+    raise AssertionError(service.communicate()[1])

@@ -7,7 +7,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rayctsl.command import OneLineParser, add_address_argument, program, run_command
+from rayctsl.command import (
+    OneLineParser,
+    add_address_argument,
+    add_set_argument,
+    program,
+    run_command,
+    set_overrides,
+)
 
 if TYPE_CHECKING:
     from rayctsl.config import Config
@@ -20,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", default=CONFIG, metavar="F.yaml", help="the demo's config")
     parser.add_argument("--run-dir", metavar="DIR", help="a new folder for the run; default runs/demo-<time>")
     parser.add_argument("--seeds", type=int, metavar="N", help="fine-tunings per target and initialization")
+    add_set_argument(parser)
     add_address_argument(parser)
     return parser
 
@@ -31,8 +39,8 @@ def main(argv: list[str] | None = None) -> int:
 def demo(arguments: argparse.Namespace) -> None:
     from rayctsl.config import load_config
 
-    overrides = {"finetune.seeds": arguments.seeds} if arguments.seeds is not None else {}
-    config = load_config(arguments.config, overrides)
+    seeds = {"finetune.seeds": arguments.seeds} if arguments.seeds is not None else {}
+    config = load_config(arguments.config, {**set_overrides(arguments.set), **seeds})
     from rayctsl.cluster.engine import run_on_ray
     from rayctsl.cluster.resources import connected
     from rayctsl.data.embedded import TARGETS
