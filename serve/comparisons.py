@@ -36,7 +36,7 @@ class Comparison(Contract):
 
 
 @dataclass(frozen=True)
-class Place:
+class Ranked:
     """A line of the leaderboard; accuracies as shares, None where no number is yet."""
 
     initialization: str
@@ -87,7 +87,7 @@ def rows_of(store: JobStore, comparison: Comparison) -> dict[str, list[JobRow | 
     return {name: [store.get(job) for job in jobs] for name, jobs in comparison.jobs.items()}
 
 
-def leaderboard(rows: dict[str, list[JobRow | None]]) -> list[Place]:
+def leaderboard(rows: dict[str, list[JobRow | None]]) -> list[Ranked]:
     """The best first, judged by the seeds that every initialization has finished; those without a number come last."""
     finished: dict[str, dict[int, float]] = {name: {} for name in rows}
     for name, of in rows.items():
@@ -102,7 +102,7 @@ def leaderboard(rows: dict[str, list[JobRow | None]]) -> list[Place]:
     if common:
         for standing in rank({name: [100 * values[seed] for seed in common] for name, values in begun.items()}):
             places.append(
-                Place(
+                Ranked(
                     standing.name,
                     _share(standing.mean),
                     _share(standing.interval),
@@ -112,7 +112,7 @@ def leaderboard(rows: dict[str, list[JobRow | None]]) -> list[Place]:
                 )
             )
     shown = {place.initialization for place in places}
-    rest = [Place(name, None, None, None, None, len(values)) for name, values in finished.items() if name not in shown]
+    rest = [Ranked(name, None, None, None, None, len(values)) for name, values in finished.items() if name not in shown]
     return [*places, *rest]
 
 

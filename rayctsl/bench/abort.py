@@ -7,7 +7,7 @@ import time
 
 import torch
 
-from rayctsl.bench.rounds import Team
+from rayctsl.bench.rounds import Processes
 
 WAKE_AFTER_SECONDS = 0.5
 
@@ -20,7 +20,7 @@ def measure_abort(device: str) -> float | str:
     if backend == "nccl" and torch.cuda.device_count() < 2:
         return "not tried: NCCL needs two GPUs"
     store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    with Team(Waiting, [(backend, store.port, rank) for rank in range(2)]) as team:
+    with Processes(Waiting, [(backend, store.port, rank) for rank in range(2)]) as team:
         return float(max(team.ask("wait")))
 
 

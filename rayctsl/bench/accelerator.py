@@ -163,11 +163,11 @@ class Limit:
     """The same inner steps on batches fixed in the device's memory, without meta-updates."""
 
     def __init__(self, config: Config, device: str):
-        from rayctsl.learning.task_learner import TaskLearner
+        from rayctsl.learning.task_learner import InnerLearner
 
         held_out = build_method(config.method, config.seed).needs_held_out
         tasks = [build_image_task(n, config, needs_held_out=held_out, device=device) for n in config.data.tasks]
-        self.learners = [TaskLearner(FixedTask(task), config) for task in tasks]
+        self.learners = [InnerLearner(FixedTask(task), config) for task in tasks]
 
     def __call__(self, steps: int) -> None:
         for _ in range(steps):

@@ -17,8 +17,11 @@ OWN_VECTORS = 4  # of a process: phi, its sum, the total, delta
 
 
 @dataclass(frozen=True)
-class Job:
-    """What is computed. Example: Job({"cub": 0.5, "svhn": 0.1}, floats=269072, inner_steps=1000, trajectories=200)"""
+class PlannedWork:
+    """What is computed.
+
+    Example: PlannedWork({"cub": 0.5, "svhn": 0.1}, floats=269072, inner_steps=1000, trajectories=200)
+    """
 
     costs: Mapping[str, float]  # seconds of one inner step of each task on one learner
     floats: int  # backbone parameters
@@ -54,7 +57,7 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Forecast:
     """What to expect; `steps_per_s` counts steps of all tasks together."""
 
     steps_per_s: float
@@ -103,7 +106,7 @@ def exchange_seconds(floats: int, cluster: Cluster) -> float:
     return cluster.meet_seconds + through_memory + between
 
 
-def predict(job: Job, cluster: Cluster, packing: Sequence[Sequence[str]] | None = None) -> Prediction:
+def predict(job: PlannedWork, cluster: Cluster, packing: Sequence[Sequence[str]] | None = None) -> Forecast:
     """Steps per second, hours, bytes and memory of a run; `packing` in place of the engine's own."""
     if cluster.workers > len(job.costs):
         raise ValueError(f"{cluster.workers} learners for {len(job.costs)} tasks: at least one would be idle")
@@ -124,7 +127,7 @@ def predict(job: Job, cluster: Cluster, packing: Sequence[Sequence[str]] | None 
         + max((job.task_bytes.get(name, 0.0) for name in names), default=0.0)
         for names in hosted
     )
-    return Prediction(
+    return Forecast(
         steps_per_s=1 / step,
         hours=steps * step / 3600,
         compute_s=compute,

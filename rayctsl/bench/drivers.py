@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from rayctsl.bench.noisy_task import NoisyTask
-from rayctsl.bench.rounds import Team
+from rayctsl.bench.rounds import Processes
 from rayctsl.config import build_config
 from rayctsl.learning.engine import LocalEngine
 from rayctsl.learning.lease import InUse
@@ -34,7 +34,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         base = start_s3(stack) if arguments.storage == "s3" else f"{folder}/{{}}"
         calm = _problem(0.0)
         expected = run_local(calm.config, RunFolder.open(f"{folder}/calm", calm.config), calm).card.sha256
-        team = stack.enter_context(Team(Driver, [(number,) for number in range(2)]))
+        team = stack.enter_context(Processes(Driver, [(number,) for number in range(2)]))
         for attempt in range(arguments.tries):
             address = base.format(f"try-{attempt}")
             delays = [chance.choice([0.0, chance.uniform(0, 2.0)]) for _ in range(2)]

@@ -17,7 +17,7 @@ from rayctsl.cluster.testbed import call_inside
 from rayctsl.learning.snapshot import snapshot_folders
 
 if TYPE_CHECKING:
-    from rayctsl.cluster.team import Member
+    from rayctsl.cluster.team import TeamMember
     from rayctsl.learning.run import Run
 
 FILLER, SMALL_DISK = "filler", 2**26
@@ -25,12 +25,12 @@ FILLER, SMALL_DISK = "filler", 2**26
 Harm = Callable[["Run", Random], bool]
 
 
-def _learner(run: Run, chance: Random) -> Member | None:
+def _learner(run: Run, chance: Random) -> TeamMember | None:
     members = list(run.engine.team.learners)  # type: ignore[attr-defined]
     return chance.choice(members) if members else None
 
 
-def _signal(member: Member | None, number: int) -> bool:
+def _signal(member: TeamMember | None, number: int) -> bool:
     if member is None or member.place is None:
         return False  # just being replaced
     try:

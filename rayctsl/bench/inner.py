@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rayctsl.bench.rounds import Figures, Team, median_and_spread
+from rayctsl.bench.rounds import Figures, Processes, median_and_spread
 from rayctsl.bench.workload import WORKLOADS
 from rayctsl.config import InnerConfig, ModelConfig
 from rayctsl.learning.processor import compiled, keep_freed_memory, why_not_bf16
@@ -54,7 +54,9 @@ def measure(arguments: argparse.Namespace) -> Figures:
     with ExitStack() as stack:
         teams, warm_up = {}, {}
         for name in seconds:
-            teams[name] = stack.enter_context(Team(InnerWorker, [(arguments.model, arguments.size, OPTIONS[name])]))
+            teams[name] = stack.enter_context(
+                Processes(InnerWorker, [(arguments.model, arguments.size, OPTIONS[name])])
+            )
             warm_up[name] = teams[name].run(1)
             teams[name].release()
         for _ in range(arguments.rounds):

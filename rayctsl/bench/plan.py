@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 import torch
 import torch.nn.functional as F
 
-from rayctsl.bench.cost_model import Cluster, Job, Prediction, predict
+from rayctsl.bench.cost_model import Cluster, PlannedWork, Forecast, predict
 from rayctsl.bench.machine import CPU_MEET_SECONDS, memory_bandwidth, touch_seconds
 from rayctsl.bench.rounds import Figures
 from rayctsl.config import Config, load_config
@@ -50,7 +50,7 @@ class PlannedRun:
     gigabits: float
     shift_delay: int
     nodes: int
-    prediction: Prediction
+    prediction: Forecast
 
     def figures(self) -> Figures:
         own = {name: value for name, value in self.__dict__.items() if name != "prediction"}
@@ -154,7 +154,9 @@ def time_step(module: torch.nn.Module, pixels: int, batch_size: int, steps: int 
     return (time.perf_counter() - started) / steps
 
 
-def job_of(config: Config, costs: dict[str, TaskCost], tasks: int, delay: int, arguments: argparse.Namespace) -> Job:
+def job_of(
+    config: Config, costs: dict[str, TaskCost], tasks: int, delay: int, arguments: argparse.Namespace
+) -> PlannedWork:
     """The config's run over at least `tasks` tasks: beyond the config's own, tasks of the same sizes follow."""
     from rayctsl.models import build_model, find_head
 
@@ -170,7 +172,7 @@ def job_of(config: Config, costs: dict[str, TaskCost], tasks: int, delay: int, a
         assert cost.seconds is not None
         return cost.seconds
 
-    return Job(
+    return PlannedWork(
         costs={name: seconds(costs[source]) for name, source in many.items()},
         floats=floats,
         inner_steps=config.inner_steps,

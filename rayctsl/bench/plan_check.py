@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rayctsl.bench.cost_model import Cluster, Job, predict
+from rayctsl.bench.cost_model import Cluster, PlannedWork, predict
 from rayctsl.bench.machine import CPU_MEET_SECONDS, memory_bandwidth, touch_seconds
-from rayctsl.bench.rounds import Figures, Team, middle
+from rayctsl.bench.rounds import Figures, Processes, middle
 from rayctsl.bench.scale import SleepingTask
 from rayctsl.bench.transport import SIZES
 from rayctsl.bench.workload import Workload
@@ -82,7 +82,7 @@ def check_packings(rounds: int, steps: int, workload: Workload = UNEVEN) -> list
                     touch_seconds=touch,
                     meet_seconds=CPU_MEET_SECONDS,
                 )
-                job = Job(run.costs(), run.floats, 1, 1)
+                job = PlannedWork(run.costs(), run.floats, 1, 1)
                 expected = 1 / predict(job, cluster, run.packing).steps_per_s
                 pairs[name].append((run.seconds(steps), expected))
     return [CheckedRun.of(name, values) for name, values in pairs.items()]
@@ -166,7 +166,7 @@ class RingWorker:
         from rayctsl.cluster.exchange import Connection
         from rayctsl.learning.group import TaskGroup
         from rayctsl.learning.loop import run_steps
-        from rayctsl.learning.meta_learner import MetaLearner
+        from rayctsl.learning.meta_learner import OuterLearner
         from rayctsl.methods import build_method
 
         torch.set_num_threads(1)
@@ -178,7 +178,7 @@ class RingWorker:
         config = build_config({"data": {"tasks": everyone}, "method": method, "inner": {"alpha": 1e-4}})
         rule = build_method(config.method, 0)
         group = TaskGroup(tasks, config, rule)  # type: ignore[arg-type]
-        meta = MetaLearner(config, rule, next(iter(group.learners.values())).theta)
+        meta = OuterLearner(config, rule, next(iter(group.learners.values())).theta)
         exchange = Connection(ThrottledRing(rank, members, bandwidth, latency), in_background=delay > 0)
         self._run: Callable[[int, int], object] = lambda start, stop: run_steps(
             start, stop, config.inner_steps, rule, group, meta, exchange
@@ -199,9 +199,9 @@ def ring_packing(members: int) -> list[list[str]]:
 
 def sleeping_cost(seconds: float, steps: int = 10) -> float:
     """Seconds of an inner step of a sleeping task, its optimizer included."""
-    from rayctsl.learning.task_learner import TaskLearner
+    from rayctsl.learning.task_learner import InnerLearner
 
-    learner = TaskLearner(SleepingTask("", seconds, SIZES["resnet20"]), build_config({"inner": {"alpha": 1e-4}}))
+    learner = InnerLearner(SleepingTask("", seconds, SIZES["resnet20"]), build_config({"inner": {"alpha": 1e-4}}))
     learner.compute_gradient(0)
     started = time.perf_counter()
     for step in range(steps):
@@ -216,12 +216,12 @@ def check_rings(rounds: int, steps: int, rings: Sequence[tuple[int, float, float
     costs = {str(number): sleeping_cost(seconds) for number, seconds in enumerate(RING_WORK)}
     for members, bandwidth, latency in rings:
         for delay in (0, 1):
-            job = Job(costs, SIZES["resnet20"], 1, 1, shift_delay=delay)
+            job = PlannedWork(costs, SIZES["resnet20"], 1, 1, shift_delay=delay)
             cluster = Cluster(members, 1, bandwidth, latency, memory_bandwidth=float("inf"), touch_seconds=touch)
             expected = 1 / predict(job, cluster, ring_packing(members)).steps_per_s
             port = free_ports(1)[0]
             arguments = [(rank, members, port, bandwidth, latency, delay) for rank in range(members)]
-            with Team(RingWorker, arguments) as team:
+            with Processes(RingWorker, arguments) as team:
                 team.ask(3)
                 taken = [float(np.max(team.ask(steps))) for _ in range(rounds)]
             name = f"ring of {members}, {bandwidth / 1e6:g} MB/s, {1000 * latency:g} ms, shift_delay {delay}"

@@ -36,10 +36,10 @@ def release_freed_memory(*unused: object) -> None:
         libc.malloc_trim(0)
 
 
-class Team(Generic[Message, Answer]):
+class Processes(Generic[Message, Answer]):
     """Processes that each build a worker once and then call it on demand, all at the same time.
 
-    Example: with Team(make_worker, [(0,), (1,)]) as team: seconds = team.run(10)
+    Example: with Processes(make_worker, [(0,), (1,)]) as team: seconds = team.run(10)
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Team(Generic[Message, Answer]):
         except EOFError:
             raise RuntimeError("a process of the measurement died; its error is above") from None
 
-    def __enter__(self) -> Team[Message, Answer]:
+    def __enter__(self) -> Processes[Message, Answer]:
         return self
 
     def __exit__(self, *unused: object) -> None:

@@ -95,7 +95,7 @@ class SleepingRun:
 
 
 @dataclass(frozen=True)
-class Growth:
+class StepGrowth:
     """What T tasks on W learners take; medians over the rounds, with their spread."""
 
     tasks: int
@@ -107,7 +107,7 @@ class Growth:
     overhead_share: float
 
     @classmethod
-    def of(cls, tasks: int, workers: int, rounds: Sequence[tuple[float, float]]) -> Growth:
+    def of(cls, tasks: int, workers: int, rounds: Sequence[tuple[float, float]]) -> StepGrowth:
         """Given the seconds of a step and of its overhead in every round."""
         step, overhead = (middle([1000 * each for each in part]) for part in zip(*rounds, strict=True))
         return cls(tasks, workers, *step, *overhead, overhead_share=overhead[0] / step[0])
@@ -131,7 +131,7 @@ def growth(arguments: argparse.Namespace) -> Figures:
         for _ in range(arguments.rounds):
             for pair, run in runs.items():
                 taken[pair].append(run.run(arguments.steps))
-    rows = [Growth.of(count, learners, times) for (count, learners), times in taken.items()]
+    rows = [StepGrowth.of(count, learners, times) for (count, learners), times in taken.items()]
     by_tasks = [row for row in rows if row.workers == workers[0]]
     counts = [row.tasks for row in by_tasks]
     return {

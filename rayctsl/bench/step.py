@@ -1,6 +1,6 @@
 """Inner steps per second end to end, against the limit of this machine and against the obvious program.
 
-One step is one inner step of every task. Ours is a whole run on Ray: data, augmentation, inner steps, meta-update,
+One step is one inner step of every task. OurRun is a whole run on Ray: data, augmentation, inner steps, meta-update,
 shift, metrics and snapshots. The limit is the same number of processes with the same tasks that do nothing but forward,
 backward and optimizer step on batches fixed in memory. The obvious program is in `obvious.py`.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from rayctsl.bench.rounds import Figures, Team, median_and_spread, release_freed_memory
+from rayctsl.bench.rounds import Figures, Processes, median_and_spread, release_freed_memory
 from rayctsl.bench.workload import WORKLOADS, Workload, scaled
 from rayctsl.config import Config
 from rayctsl.learning.tasks import ImageTask, Task
@@ -40,9 +40,9 @@ def measure(arguments: argparse.Namespace) -> Figures:
         config = workload.config(root, topology={"workers": arguments.workers})
         with (
             connected("local"),
-            Ours(config, f"{folder}/run") as ours,
-            Team(LimitWorker, [(config, names) for names in ours.packing]) as limit,
-            Team(_obvious, obvious_arguments(workload, config) if arguments.obvious else []) as obvious,
+            OurRun(config, f"{folder}/run") as ours,
+            Processes(LimitWorker, [(config, names) for names in ours.packing]) as limit,
+            Processes(_obvious, obvious_arguments(workload, config) if arguments.obvious else []) as obvious,
         ):
             rates = [one_round(ours, limit, obvious if arguments.obvious else None, steps) for _ in range(rounds)]
             packing = [list(names) for names in ours.packing]
@@ -61,7 +61,9 @@ def summarise(rates: Sequence[Mapping[str, float]]) -> Figures:
     return result
 
 
-def one_round(ours: Ours, limit: Team[int, None], obvious: Team[int, None] | None, steps: int) -> dict[str, float]:
+def one_round(
+    ours: OurRun, limit: Processes[int, None], obvious: Processes[int, None] | None, steps: int
+) -> dict[str, float]:
     """Steps per second of each. Before the clock starts ours and the limit take steps that fetch their memory again,
     which they gave back in order to leave room; the obvious program's loaders have filled up meanwhile."""
     warm_up = max(1, steps // 10)
@@ -75,7 +77,7 @@ def one_round(ours: Ours, limit: Team[int, None], obvious: Team[int, None] | Non
     return rates if obvious is None else {**rates, "obvious_steps_per_s": steps / obvious.run(steps)}
 
 
-class Ours:
+class OurRun:
     """A run on Ray that is advanced on demand."""
 
     def __init__(self, config: Config, folder: str):
@@ -107,7 +109,7 @@ class Ours:
 
         answers([call_inside(learner, release_freed_memory) for learner in self.engine.learners])
 
-    def __enter__(self) -> Ours:
+    def __enter__(self) -> OurRun:
         return self
 
     def __exit__(self, *unused: object) -> None:
@@ -138,12 +140,12 @@ class LimitWorker:
 
     def __init__(self, config: Config, names: tuple[str, ...]):
         from rayctsl.learning.processor import keep_freed_memory
-        from rayctsl.learning.task_learner import TaskLearner
+        from rayctsl.learning.task_learner import InnerLearner
         from rayctsl.learning.tasks import build_image_task
 
         torch.set_num_threads(1)
         keep_freed_memory()
-        self.learners = [TaskLearner(FixedTask(build_image_task(name, config)), config) for name in names]
+        self.learners = [InnerLearner(FixedTask(build_image_task(name, config)), config) for name in names]
 
     def __call__(self, steps: int) -> None:
         for _ in range(steps):

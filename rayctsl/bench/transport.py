@@ -1,7 +1,7 @@
 """What one meta-update costs with learners that compute nothing: ours inside Ray actors against gloo without Ray.
 
 In both, every learner adds up theta - phi over its tasks, the vectors are exchanged, and everyone moves phi and its
-thetas by delta. Ours adds up exactly, in float64, and has the meta-learner as one more process; gloo's sums are
+thetas by delta. OurExchange adds up exactly, in float64, and has the meta-learner as one more process; gloo's sums are
 float32. Two more figures put it in proportion: its share of a real ResNet-20 step, and how much of a slow network
 `shift_delay: 1` hides.
 """
@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from rayctsl.bench.rounds import Figures, Team, middle
+from rayctsl.bench.rounds import Figures, Processes, middle
 from rayctsl.cluster.exchange import connect
 from rayctsl.cluster.membership import Membership, Place, by_shared_memory
 from rayctsl.cluster.testbed import answers, start_idle_actors, stop_actors
@@ -32,8 +32,8 @@ GRID = Grid(limit_bits=10, unit_bits=39, rest_bits=49)  # of the paper's 8 tasks
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Ours against gloo for one model on W learners: milliseconds per step as medians over the rounds."""
+class AgainstGloo:
+    """OurExchange against gloo for one model on W learners: milliseconds per step as medians over the rounds."""
 
     model: str
     floats: int
@@ -46,7 +46,7 @@ class Comparison:
     ratio_spread: tuple[float, float]
 
     @classmethod
-    def of(cls, model: str, workers: int, seconds: Sequence[tuple[float, float]]) -> Comparison:
+    def of(cls, model: str, workers: int, seconds: Sequence[tuple[float, float]]) -> AgainstGloo:
         """Given (ours, gloo's) seconds per step of every round."""
         own, gloo = ([1000 * each for each in way] for way in zip(*seconds, strict=True))
         ratios = [ours / theirs for ours, theirs in seconds]
@@ -79,17 +79,20 @@ def measure(arguments: argparse.Namespace) -> Figures:
     return result
 
 
-def compare(models: list[str], workers: int, arguments: argparse.Namespace) -> list[Comparison]:
-    """Ours and gloo in turn, in processes that stay; the ratio is the median over rounds."""
+def compare(models: list[str], workers: int, arguments: argparse.Namespace) -> list[AgainstGloo]:
+    """OurExchange and gloo in turn, in processes that stay; the ratio is the median over rounds."""
     port, rows = free_ports(1)[0], []
-    with Ours(workers) as ours, Team(GlooWorker, [(rank, workers, port) for rank in range(workers)]) as gloo:
+    with (
+        OurExchange(workers) as ours,
+        Processes(GlooWorker, [(rank, workers, port) for rank in range(workers)]) as gloo,
+    ):
         for model in models:
             size, seconds = SIZES[model], []
             steps = max(5, arguments.steps * SIZES["resnet20"] // max(size, SIZES["resnet20"]))
             for _ in range(arguments.rounds):
                 own = ours.run(size, arguments.tasks, steps)
                 seconds.append((own, max(gloo.ask((size, arguments.tasks, steps)))))
-            rows.append(Comparison.of(model, workers, seconds))
+            rows.append(AgainstGloo.of(model, workers, seconds))
     return rows
 
 
@@ -156,7 +159,7 @@ class IdleMember:
             connection.close()
 
 
-class Ours:
+class OurExchange:
     """W learners and the meta-learner as actors."""
 
     def __init__(self, workers: int):
@@ -173,7 +176,7 @@ class Ours:
         calls = [a.run.remote(m, size, n, steps) for a, m, n in zip(self.actors, members, shares, strict=True)]
         return max(answers(calls))
 
-    def __enter__(self) -> Ours:
+    def __enter__(self) -> OurExchange:
         return self
 
     def __exit__(self, *unused: object) -> None:
@@ -205,6 +208,6 @@ def real_step_seconds() -> float:
     """One inner step of one task with ResNet-20, batches of 128 at 32 pixels, on one core: the cheapest real step."""
     from rayctsl.bench.inner import OPTIONS, InnerWorker
 
-    with Team(InnerWorker, [("resnet20", 32, OPTIONS["default"])]) as team:
+    with Processes(InnerWorker, [("resnet20", 32, OPTIONS["default"])]) as team:
         team.ask(1)
         return float(team.ask(4)[0]) / 4

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rayctsl.cluster.exchange import Connection, SharedMemoryPlan, connect
 from rayctsl.cluster.exchange.collective import StoreAddress
-from rayctsl.cluster.exchange.ray_calls import Caller, Collector, Message
+from rayctsl.cluster.exchange.ray_calls import Collector, Contributor, Message
 from rayctsl.cluster.exchange.shared_memory import remove_segment
 from rayctsl.cluster.membership import Membership, Place
 from rayctsl.cluster.note import Note, note_name, read_note
@@ -28,10 +28,10 @@ from rayctsl.config import Config
 from rayctsl.device import choose_device, synchronize
 from rayctsl.learning.group import TaskGroup
 from rayctsl.learning.loop import keep_here, run_steps
-from rayctsl.learning.meta_learner import MetaLearner as Meta
+from rayctsl.learning.meta_learner import OuterLearner
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.snapshot import TaskState, write_task_files
-from rayctsl.learning.task_learner import TaskLearner as Learner
+from rayctsl.learning.task_learner import InnerLearner
 from rayctsl.methods import Method, build_method
 from rayctsl.storage import Storage
 
@@ -49,7 +49,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.group: TaskGroup | None = None
-        self.meta: Meta | None = None
+        self.meta: OuterLearner | None = None
         self.connection: Connection | None = None
         self.membership: Membership | None = None
         self._note: Note | None = None
@@ -99,7 +99,7 @@ class Worker:
     def begin(self, meta_state: dict[str, Tensor], states: Mapping[str, TaskState] | None) -> int:
         """Start from phi_0 (no task states) or from a snapshot; returns the size of the vectors to exchange."""
         assert self.group is not None
-        self.meta = Meta(self.config, self.method, meta_state["phi"].to(self.device))
+        self.meta = OuterLearner(self.config, self.method, meta_state["phi"].to(self.device))
         if states is not None:
             self.meta.load_state(meta_state)
             self.group.load_states(states)
@@ -176,7 +176,7 @@ class TaskLearner(Worker):
         All tasks in turn, round after round, so that what slows the machine for a while slows none of them alone.
         """
         torch.set_num_threads(problem.config.topology.threads)
-        learners = {name: Learner(problem.build_task(name, self.device), problem.config) for name in names}
+        learners = {name: InnerLearner(problem.build_task(name, self.device), problem.config) for name in names}
         seconds: dict[str, list[float]] = {name: [] for name in names}
         rounds, begun = 0, time.perf_counter()
         while rounds <= MEASURED_ROUNDS or time.perf_counter() - begun < MEASURED_SECONDS * len(names):
@@ -193,7 +193,7 @@ class TaskLearner(Worker):
     @ray.method(concurrency_group="calls")
     def receive(self, message: Message) -> None:
         """The total of an exchange by Ray calls."""
-        if self.connection is not None and isinstance(self.connection.exchange, Caller):
+        if self.connection is not None and isinstance(self.connection.exchange, Contributor):
             self.connection.exchange.receive(message)
 
     def first_phi(self) -> Tensor:

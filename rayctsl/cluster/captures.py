@@ -16,7 +16,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from rayctsl.cluster.actors import PROBE
 from rayctsl.cluster.faults import cause_of, describe
-from rayctsl.cluster.team import START_SECONDS, Member, Team
+from rayctsl.cluster.team import START_SECONDS, Team, TeamMember
 from rayctsl.contract import JsonObject
 from rayctsl.learning.engine import EngineFault
 from rayctsl.learning.snapshot import RunState, TaskFiles, TaskState
@@ -35,7 +35,7 @@ class Captures:
         """The team is another one now, perhaps on other nodes."""
         self._reach = None
 
-    def take(self, step: int, hosts: Sequence[Member], facts: JsonObject, into: str | None) -> Future[RunState]:
+    def take(self, step: int, hosts: Sequence[TeamMember], facts: JsonObject, into: str | None) -> Future[RunState]:
         """Copy what the meta-learner and the hosts of tasks have now."""
         assert self.team.meta is not None
         meta = self.team.meta.actor.capture_meta.remote()

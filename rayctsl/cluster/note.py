@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from rayctsl.learning.task_learner import TaskLearner
+from rayctsl.learning.task_learner import InnerLearner
 from rayctsl.methods import Method, Step
 
 Result = TypeVar("Result")
@@ -37,8 +37,8 @@ class Note:
         for hook in ("inner_step", "contribution"):
             setattr(method, hook, self._noted(getattr(method, hook)))
 
-    def _noted(self, call: Callable[[TaskLearner, Tensor, Step], Result]) -> Callable[..., Result]:
-        def noted(learner: TaskLearner, phi: Tensor, step: Step) -> Result:
+    def _noted(self, call: Callable[[InnerLearner, Tensor, Step], Result]) -> Callable[..., Result]:
+        def noted(learner: InnerLearner, phi: Tensor, step: Step) -> Result:
             LAYOUT.pack_into(self._memory, 0, step.index, learner.task.name.encode()[:256])
             return call(learner, phi, step)
 

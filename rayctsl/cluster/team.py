@@ -29,7 +29,7 @@ LOOK_SECONDS = 5.0  # between two looks for room
 
 
 @dataclass(frozen=True)
-class Slot:
+class Seat:
     """A bundle of a placement group."""
 
     group: PlacementGroup
@@ -37,11 +37,11 @@ class Slot:
 
 
 @dataclass
-class Member:
+class TeamMember:
     """An actor and where it is; `placed` is its first answer, on its way."""
 
     actor: Any
-    slot: Slot
+    seat: Seat
     placed: Any
     place: Place | None = None
 
@@ -51,21 +51,21 @@ class Team:
 
     def __init__(self, topology: TopologyConfig, num_tasks: int, placement: PlacementGroup | None, first_bundle: int):
         self.topology, self.num_tasks = topology, num_tasks
-        self.learners: list[Member] = []
-        self.meta: Member | None = None
-        self._starting: list[Member] = []
-        self._starting_meta: Member | None = None
+        self.learners: list[TeamMember] = []
+        self.meta: TeamMember | None = None
+        self._starting: list[TeamMember] = []
+        self._starting_meta: TeamMember | None = None
         self._given = placement
         self._groups: list[tuple[PlacementGroup, range]] = []  # and which of their bundles are learners'
-        self._meta_slot: Slot | None = None  # where the meta-learner has a bundle of its own
+        self._meta_seat: Seat | None = None  # where the meta-learner has a bundle of its own
         self._looked = 0.0
         if placement is not None:
             last = placement.bundle_count - bool(topology.meta_resources)
             self._groups = [(placement, range(first_bundle, last))]
-            self._meta_slot = Slot(placement, last) if topology.meta_resources else None
+            self._meta_seat = Seat(placement, last) if topology.meta_resources else None
 
     @property
-    def members(self) -> list[Member]:
+    def members(self) -> list[TeamMember]:
         """All that take part, the meta-learner last."""
         return [*self.learners, self.meta] if self.meta else list(self.learners)
 
@@ -77,7 +77,7 @@ class Team:
     def places(self) -> list[Place]:
         return [member.place for member in self.members if member.place is not None]
 
-    def assemble(self) -> list[Member]:
+    def assemble(self) -> list[TeamMember]:
         """Part from the lost, start whom there is room for, and wait for enough of them; returns the lost.
 
         A first start waits for everyone. After a fault the run goes on with who is left, as soon as `wait_seconds` have
@@ -106,11 +106,11 @@ class Team:
         wanted = choose_num_learners(self.topology, self.num_tasks)
         group, count = reserve(self.topology, wanted, min(self.topology.min_workers, wanted))
         self._groups = [(group, range(count))]
-        self._meta_slot = Slot(group, count) if self.topology.meta_resources else None
+        self._meta_seat = Seat(group, count) if self.topology.meta_resources else None
         if count < wanted:
             self._groups.append((wish_for(self.topology, wanted - count), range(wanted - count)))
 
-    def part_from_lost(self) -> list[Member]:
+    def part_from_lost(self) -> list[TeamMember]:
         """Leave out who does not answer; asked all at once."""
         asked = {member.actor.place.remote(): member for member in self.members}
         if not asked:
@@ -140,38 +140,38 @@ class Team:
 
     def _start_missing(self) -> None:
         self._looked = time.monotonic()
-        taken = {member.slot for member in [*self.learners, *self._starting]}
+        taken = {member.seat for member in [*self.learners, *self._starting]}
         if len(taken) < self._wanted or self.meta is None:
-            free = [slot for slot in self._usable_slots() if slot not in taken]
-            for slot in free[: self._wanted - len(taken)]:
-                self._starting.append(self._new_member(TaskLearner, slot))
+            free = [seat for seat in self._usable_seats() if seat not in taken]
+            for seat in free[: self._wanted - len(taken)]:
+                self._starting.append(self._new_member(TaskLearner, seat))
         if self.meta is None and self._starting_meta is None:
-            seats = [self._meta_slot] if self._meta_slot else [m.slot for m in [*self.learners, *self._starting]]
-            if seats:
-                self._starting_meta = self._new_member(MetaLearner, seats[0])
+            open_seats = [self._meta_seat] if self._meta_seat else [m.seat for m in [*self.learners, *self._starting]]
+            if open_seats:
+                self._starting_meta = self._new_member(MetaLearner, open_seats[0])
 
     @property
     def _wanted(self) -> int:
         return min(self.num_tasks, sum(len(bundles) for _, bundles in self._groups))
 
-    def _usable_slots(self) -> list[Slot]:
+    def _usable_seats(self) -> list[Seat]:
         """Learners' bundles that lie on living nodes."""
         standing = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
-        slots = []
+        seats = []
         for group, bundles in self._groups:
             nodes = placement_group_table(group).get("bundles_to_node_id", {})
-            slots += [Slot(group, bundle) for bundle in bundles if nodes.get(bundle) in standing]
-        return slots
+            seats += [Seat(group, bundle) for bundle in bundles if nodes.get(bundle) in standing]
+        return seats
 
-    def _new_member(self, kind: Any, slot: Slot) -> Member:
+    def _new_member(self, kind: Any, seat: Seat) -> TeamMember:
         learner = kind is TaskLearner
         actor = kind.options(
             num_cpus=self.topology.cpus_per_learner if learner else 0,
             num_gpus=gpus_of(self.topology) if learner else 0,
             resources=None if learner else dict(self.topology.meta_resources),
-            scheduling_strategy=PlacementGroupSchedulingStrategy(slot.group, slot.bundle),
+            scheduling_strategy=PlacementGroupSchedulingStrategy(seat.group, seat.bundle),
         ).remote()
-        return Member(actor, slot, actor.place.remote())
+        return TeamMember(actor, seat, actor.place.remote())
 
     def _welcome(self, timeout: float) -> None:
         """Take in who has started."""
@@ -221,7 +221,7 @@ class Team:
             self._groups = []
 
 
-def _ask_note(neighbours: list[Member], name: str) -> tuple[int, str] | None:
+def _ask_note(neighbours: list[TeamMember], name: str) -> tuple[int, str] | None:
     """What a dead process was at, from the first of its neighbours that can tell."""
     for neighbour in neighbours:
         try:

@@ -20,7 +20,7 @@ from rayctsl.device import choose_device, describe_device
 from rayctsl.futures import finished
 from rayctsl.learning.group import TaskGroup
 from rayctsl.learning.loop import run_steps
-from rayctsl.learning.meta_learner import MetaLearner
+from rayctsl.learning.meta_learner import OuterLearner
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.snapshot import RunState
 from rayctsl.methods import build_method
@@ -72,7 +72,7 @@ class LocalEngine:
         tasks = [problem.build_task(name, self.device) for name in problem.task_names]
         self.group = TaskGroup(tasks, config, self.method)
         self.first = next(iter(self.group.learners.values()))
-        self.meta = MetaLearner(config, self.method, self.first.theta)
+        self.meta = OuterLearner(config, self.method, self.first.theta)
 
     def start(self, state: RunState | None) -> None:
         if state is not None:

@@ -12,7 +12,7 @@ from rayctsl.config import Config
 from rayctsl.device import OutOfMemory, Stopwatch, describe_device
 from rayctsl.learning.exact_sum import Grid
 from rayctsl.learning.processor import keep_freed_memory, set_arithmetic, why_not_bf16
-from rayctsl.learning.task_learner import COUNTED, TaskLearner
+from rayctsl.learning.task_learner import COUNTED, InnerLearner
 from rayctsl.learning.tasks import Task
 from rayctsl.methods import Method, Step
 
@@ -37,7 +37,7 @@ class TaskGroup:
         self.config, self.method, self.grid = config, method, Grid.of(config, method)
         keep_freed_memory()
         set_arithmetic(config.precision, config.deterministic)
-        self.learners = {task.name: TaskLearner(task, config) for task in tasks}
+        self.learners = {task.name: InnerLearner(task, config) for task in tasks}
         self.names = tuple(self.learners)
         self.dropped: set[str] = set()
         devices = [learner.theta.device for learner in self.learners.values()]
@@ -55,7 +55,7 @@ class TaskGroup:
         return [where, f"precision bf16 is not used, but fp32: {reason}"] if reason else [where]
 
     @property
-    def active(self) -> list[TaskLearner]:
+    def active(self) -> list[InnerLearner]:
         return [learner for name, learner in self.learners.items() if name not in self.dropped]
 
     def begin_trajectory(self, phi: Tensor) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rayctsl.futures import Later, finished
 from rayctsl.learning.group import TaskGroup
-from rayctsl.learning.meta_learner import MetaLearner
+from rayctsl.learning.meta_learner import OuterLearner
 from rayctsl.learning.step_log import StepLog
 from rayctsl.methods import Method, Step
 
@@ -43,7 +43,7 @@ def run_steps(
     inner_steps: int,
     method: Method,
     group: TaskGroup,
-    meta: MetaLearner,
+    meta: OuterLearner,
     exchange: Exchange = keep_here,
     on_step: Callable[[int], None] | None = None,
 ) -> list[StepRecord]:
@@ -72,7 +72,7 @@ def take_step(
     step: Step,
     method: Method,
     group: TaskGroup,
-    meta: MetaLearner,
+    meta: OuterLearner,
     exchange: Exchange,
     travelling: Later[Tensor] | None,
     log: StepLog,

@@ -15,7 +15,7 @@ from rayctsl.methods import Method
 PENDING = "pending_multiples"
 
 
-class MetaLearner:
+class OuterLearner:
     """phi and the outer optimizer. `pending` is a total that waits to be applied one step late (shift_delay 1).
 
     Every process has a replica, perhaps on another kind of processor. So an update consists of single operations that

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.snapshot import OLD_LAYOUT, RunState
-from rayctsl.learning.task_learner import TaskLearner
+from rayctsl.learning.task_learner import InnerLearner
 
 ELSEWHERE = ("buffer.", "head", "loss", "count", "dropped")  # parts of the names of what is no vector like theta
 
@@ -18,7 +18,7 @@ def in_todays_layout(state: RunState, problem: Problem) -> RunState:
     """The state as it is, or with the backbone's weights where today's learners look for them."""
     if not state.facts.get(OLD_LAYOUT):
         return state
-    learner = TaskLearner(problem.build_task(problem.task_names[0], "cpu"), problem.config)
+    learner = InnerLearner(problem.build_task(problem.task_names[0], "cpu"), problem.config)
     order = learner.flat.channels_last_order()
     tasks = {name: _reorder(tensors, order) for name, tensors in state.tasks.items()}
     facts = {name: fact for name, fact in state.facts.items() if name != OLD_LAYOUT}

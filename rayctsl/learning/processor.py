@@ -1,6 +1,6 @@
 """What a process that computes does with its machine: memory that stays, bf16 where it is real, compiled models.
 
-None of it changes what is computed, except by rounding: `TaskLearner` and `TaskGroup` ask for it here.
+None of it changes what is computed, except by rounding: `InnerLearner` and `TaskGroup` ask for it here.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ HELD_OUT = "held out"
 COUNTED = ("inner", "held_out", "hessian")  # gradients, counted apart
 
 
-class TaskLearner:
+class InnerLearner:
     """theta (backbone) and head of one task, and the inner optimizer that moves them."""
 
     def __init__(self, task: Task, config: Config):

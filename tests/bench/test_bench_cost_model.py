@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rayctsl.bench.cost_model import Cluster, Job, exchange_seconds, predict, ring_seconds, tree_seconds
+from rayctsl.bench.cost_model import Cluster, PlannedWork, exchange_seconds, predict, ring_seconds, tree_seconds
 
-JOB = Job({"a": 0.4, "b": 0.3, "c": 0.2, "d": 0.1}, floats=999_999, inner_steps=100, trajectories=36)
+JOB = PlannedWork({"a": 0.4, "b": 0.3, "c": 0.2, "d": 0.1}, floats=999_999, inner_steps=100, trajectories=36)
 SIZE = 8e6  # bytes of JOB's vector and its count
 
 
@@ -59,19 +59,19 @@ def test_gpus_use_the_slowest_link_there_is():
 
 @pytest.mark.parametrize(("bandwidth", "step"), [(1e8, 0.4), (1e6, 8.0)])
 def test_a_late_shift_hides_the_shorter_of_work_and_exchange(bandwidth: float, step: float):
-    late = Job(JOB.costs, JOB.floats, 100, 36, shift_delay=1)
+    late = PlannedWork(JOB.costs, JOB.floats, 100, 36, shift_delay=1)
     cluster = Cluster(4, 2, bandwidth, 0.0, memory_bandwidth=float("inf"))
     assert predict(late, cluster).steps_per_s == pytest.approx(1 / step)
 
 
 def test_rare_updates_share_their_cost_among_the_steps():
-    rare = Job(JOB.costs, JOB.floats, 100, 36, steps_per_update=10)
+    rare = PlannedWork(JOB.costs, JOB.floats, 100, 36, steps_per_update=10)
     cluster = Cluster(4, 2, 1e8, 0.0, memory_bandwidth=float("inf"), touch_seconds=1e-8)
     assert predict(rare, cluster).steps_per_s == pytest.approx(1 / (0.4 + 0.001 + 0.008), rel=1e-4)
 
 
 def test_memory_counts_every_hosted_task_and_the_largest_activations():
-    job = Job(JOB.costs, JOB.floats, 100, 36, task_bytes={"a": 1e9, "b": 5e8, "c": 1e8, "d": 1e8})
+    job = PlannedWork(JOB.costs, JOB.floats, 100, 36, task_bytes={"a": 1e9, "b": 5e8, "c": 1e8, "d": 1e8})
     seen = predict(job, Cluster(2, 2, 1.0, 0.0, base_bytes=1e8), [["a", "d"], ["b", "c"]])
     assert seen.learner_bytes == pytest.approx(1e8 + (3 * 2 + 4) * 4 * 999_999 + 1e9)
 

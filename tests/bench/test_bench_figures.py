@@ -24,7 +24,7 @@ def test_step_without_the_obvious_program():
 
 
 def test_transport_ratio_is_ours_over_gloo_in_the_same_round():
-    result = transport.Comparison.of("resnet20", 2, [(0.001, 0.002), (0.003, 0.002), (0.002, 0.001)])
+    result = transport.AgainstGloo.of("resnet20", 2, [(0.001, 0.002), (0.003, 0.002), (0.002, 0.001)])
     assert (result.ms, result.gloo_ms) == (2.0, 2.0)
     assert (result.ratio, result.ratio_spread) == (1.5, (0.5, 2.0))
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rayctsl.cluster.exchange import PeerLost, SharedMemoryPlan, connect
 from rayctsl.cluster.exchange.connection import BLOCK, Connection, add_up
-from rayctsl.cluster.exchange.ray_calls import Caller, Collector, Message
+from rayctsl.cluster.exchange.ray_calls import Collector, Contributor, Message
 from rayctsl.learning.engine import LocalEngine
 from rayctsl.learning.loop import run_steps
 
@@ -57,9 +57,9 @@ def test_ray_calls_give_everyone_every_total(learners: int):
     """With the calls as plain calls: learners may be ahead of the meta-learner, and old messages come late."""
     rounds = 3
     vectors = torch.randint(-(2**40), 2**40, (rounds, learners, 4), generator=torch.Generator().manual_seed(2)).double()
-    callers: list[Caller] = []
+    callers: list[Contributor] = []
     collector = Collector("now", 60, learners, lambda message: [caller.receive(message) for caller in callers])
-    callers += [Caller("now", 60, collector.hand_in) for _ in range(learners)]
+    callers += [Contributor("now", 60, collector.hand_in) for _ in range(learners)]
     collector.hand_in(Message("before", 1, vectors[0, 0].numpy()))
     with ThreadPoolExecutor(learners) as pool:
         seen = list(pool.map(lambda n: [callers[n](vectors[r, n]) for r in range(rounds)], range(learners)))
@@ -69,12 +69,12 @@ def test_ray_calls_give_everyone_every_total(learners: int):
 
 
 def test_ray_calls_that_wait_are_woken():
-    caller = Caller("now", 60, lambda message: None)
+    caller = Contributor("now", 60, lambda message: None)
     threading.Timer(0.05, caller.abort).start()
     with pytest.raises(PeerLost, match="called off"):
         caller(torch.zeros(2))
     with pytest.raises(PeerLost, match="no total"):
-        Caller("now", 0.01, lambda message: None)(torch.zeros(2))
+        Contributor("now", 0.01, lambda message: None)(torch.zeros(2))
 
 
 def test_a_silent_member_is_named():

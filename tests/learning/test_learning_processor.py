@@ -14,7 +14,7 @@ from rayctsl.config import build_config
 from rayctsl.learning.engine import LocalEngine
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.processor import advertises_bf16, keep_freed_memory, probe_fails, why_not_bf16
-from rayctsl.learning.task_learner import TaskLearner
+from rayctsl.learning.task_learner import InnerLearner
 
 FAULTS = """
 import resource, sys, torch
@@ -87,7 +87,7 @@ def test_bf16_is_used_or_its_absence_explained():
 
 
 def test_bf16_autocasts_the_forward_pass_alone():
-    learner = TaskLearner(LineTask(), build_config({}))
+    learner = InnerLearner(LineTask(), build_config({}))
     exact = learner.compute_gradient(0), learner.theta_grad.clone()
     learner._bf16 = True  # what this processor may not have in hardware, torch still computes
     rounded = learner.compute_gradient(0), learner.theta_grad.clone()
@@ -104,7 +104,7 @@ def test_compiled_models_learn_the_same_and_compile_once(backend, monkeypatch):
     """Traced as ever; `aot_eager` leaves out the C++ compiler, which takes most of the time."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
     plain, compiled, again = (
-        TaskLearner(LineTask(), build_config({"compile": choice})) for choice in (False, True, True)
+        InnerLearner(LineTask(), build_config({"compile": choice})) for choice in (False, True, True)
     )
     for index in range(5):
         losses = []

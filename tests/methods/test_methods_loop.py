@@ -14,7 +14,7 @@ from rayctsl.config import METHOD_CONFIGS
 from rayctsl.learning.engine import LocalEngine
 from rayctsl.learning.group import NonFiniteLoss, TaskGroup
 from rayctsl.learning.loop import run_steps
-from rayctsl.learning.meta_learner import MetaLearner
+from rayctsl.learning.meta_learner import OuterLearner
 from rayctsl.methods import build_method
 
 TRAINED = [name for name, kind in METHOD_CONFIGS.items() if kind.trains]
@@ -105,7 +105,7 @@ class Summing:
         return exchange
 
 
-def run_apart(engine: LocalEngine, packing: list[list[str]], chunks: list[int]) -> list[MetaLearner]:
+def run_apart(engine: LocalEngine, packing: list[list[str]], chunks: list[int]) -> list[OuterLearner]:
     """The engine's problem in as many threads as there are packs; returns every thread's meta-learner."""
     problem, config = engine.problem, engine.problem.config
     summing, metas = Summing(len(packing)), [None] * len(packing)
@@ -113,7 +113,7 @@ def run_apart(engine: LocalEngine, packing: list[list[str]], chunks: list[int]) 
     def process(rank: int) -> None:
         method = build_method(config.method, config.seed)
         tasks = [problem.build_task(name, "cpu") for name in packing[rank]]
-        group, meta = TaskGroup(tasks, config, method), MetaLearner(config, method, engine.meta.phi)
+        group, meta = TaskGroup(tasks, config, method), OuterLearner(config, method, engine.meta.phi)
         with ThreadPoolExecutor(1) as pool:
             exchange = summing.for_rank(rank, pool)
             for start, stop in zip([0, *chunks], chunks, strict=False):

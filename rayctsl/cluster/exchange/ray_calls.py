@@ -40,9 +40,9 @@ class Message:
     vector: np.ndarray
 
 
-def join_ray_calls(plan: RayCallsPlan, timeout_seconds: float) -> Caller | Collector:
+def join_ray_calls(plan: RayCallsPlan, timeout_seconds: float) -> Contributor | Collector:
     if plan.meta_learner is not None:
-        return Caller(plan.generation, timeout_seconds, plan.meta_learner.hand_in.remote)
+        return Contributor(plan.generation, timeout_seconds, plan.meta_learner.hand_in.remote)
 
     def send_on(message: Message) -> None:
         stored = ray.put(message)  # one copy, whoever reads it
@@ -82,7 +82,7 @@ class Inbox:
         self.abort()
 
 
-class Caller(Inbox):
+class Contributor(Inbox):
     """A learner's side."""
 
     def __init__(self, generation: str, timeout_seconds: float, hand_in: Callable[[Message], object]):

@@ -50,9 +50,9 @@ def run(options: argparse.Namespace) -> None:
     for key, value in (SMALL if options.small else FULL).items():
         if getattr(options, key) is None:
             setattr(options, key, value)
-    from rayctsl.experiments.error.records import Sweep
+    from rayctsl.experiments.error.records import ErrorSweep
 
-    sweep = Sweep(
+    sweep = ErrorSweep(
         tuple(options.alphas),
         tuple(options.betas),
         tuple(options.lengths),

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from rayctsl.config import build_config
-from rayctsl.learning.task_learner import TaskLearner
+from rayctsl.learning.task_learner import InnerLearner
 from rayctsl.learning.tasks import Task, build_image_task
 
 
@@ -31,7 +31,7 @@ class Network(TypedDict):
     device: str
 
 
-class Draw(Network):
+class DrawnNetwork(Network):
     """A network, its batches and its step size."""
 
     activation: str
@@ -39,7 +39,7 @@ class Draw(Network):
     draw: int
 
 
-class ErrorArguments(Draw):
+class ErrorArguments(DrawnNetwork):
     """What a cell is given."""
 
     beta: float
@@ -54,7 +54,7 @@ def meta_update(like: Tensor, beta: float, seed: int, number: int) -> Tensor:
 
 
 def approximation_errors(
-    learner: TaskLearner, beta: float, lengths: Sequence[int], *, seed: int = 0, one_direction: bool = False
+    learner: InnerLearner, beta: float, lengths: Sequence[int], *, seed: int = 0, one_direction: bool = False
 ) -> dict[int, float]:
     """The norm of epsilon_k over the backbone for every k in `lengths`.
 
@@ -83,14 +83,14 @@ def approximation_errors(
     return errors
 
 
-def _step(learner: TaskLearner, index: int) -> None:
+def _step(learner: InnerLearner, index: int) -> None:
     loss = learner.compute_gradient(index)
     if not math.isfinite(loss):
         raise ValueError(f"training diverged at step {index + 1} with alpha {learner.config.inner.alpha:g}; lower it")
     learner.apply_gradient()
 
 
-def build_learner(keys: Draw, task: Task | None = None) -> TaskLearner:
+def build_learner(keys: DrawnNetwork, task: Task | None = None) -> InnerLearner:
     """A learner with plain SGD, batch norm in training mode and everything reset between trajectories.
 
     Args:
@@ -105,7 +105,7 @@ def build_learner(keys: Draw, task: Task | None = None) -> TaskLearner:
             "reset": {"optimizer": "reset", "head": "reset", "norm_stats": "reset"},
         }
     )
-    return TaskLearner(task or build_image_task(keys["dataset"], config, device=keys["device"]), config)
+    return InnerLearner(task or build_image_task(keys["dataset"], config, device=keys["device"]), config)
 
 
 def compute_cell(arguments: ErrorArguments) -> dict[str, float]:

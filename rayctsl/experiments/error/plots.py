@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayctsl.experiments.error.records import AXES, Axis, ErrorPoint, Summary, Sweep
+from rayctsl.experiments.error.records import AXES, Axis, ErrorPoint, ErrorSweep, Summary
 from rayctsl.plots import INK, OTHER_COLOURS, QUIET, plt
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ LABELS = {"relu": "ReLU", "softplus": "Softplus"}
 SYMBOLS = {"alpha": "inner learning rate alpha", "beta": "meta learning rate beta", "k": "trajectory length k"}
 
 
-def draw_errors(summary: Summary, sweep: Sweep) -> Figure:
+def draw_errors(summary: Summary, sweep: ErrorSweep) -> Figure:
     """log10 of the error's norm against alpha, beta and k, with 95 % intervals and the fitted powers."""
     figure, grid = plt.subplots(1, 3, figsize=(11.5, 4.3), layout="constrained", sharey=True)
     middle = {"alpha": f"alpha = {sweep.alpha:g}", "beta": f"beta = {sweep.beta:g}", "k": f"k = {sweep.length}"}

@@ -14,7 +14,7 @@ Axis = Literal["alpha", "beta", "k"]
 AXES: tuple[Axis, ...] = ("alpha", "beta", "k")
 
 
-class Row(TypedDict):
+class ErrorRow(TypedDict):
     """The error of one draw."""
 
     activation: str
@@ -59,7 +59,7 @@ class Summary(TypedDict):
 
 
 @dataclass(frozen=True)
-class Sweep:
+class ErrorSweep:
     """Values of alpha, beta and k, each varied alone around (alpha, beta, length)."""
 
     alphas: tuple[float, ...]
@@ -97,7 +97,9 @@ class Sweep:
             for activation, alpha, beta, one, lengths in points
         ]  # fmt: skip
 
-    def series(self, rows: Sequence[Row], axis: Axis, activation: str, one_direction: bool = False) -> list[list[Row]]:
+    def series(
+        self, rows: Sequence[ErrorRow], axis: Axis, activation: str, one_direction: bool = False
+    ) -> list[list[ErrorRow]]:
         """The draws' rows along one axis, the other two held at the middle."""
         middle: dict[Axis, float] = {"alpha": self.alpha, "beta": self.beta, "k": self.length}
         del middle[axis]

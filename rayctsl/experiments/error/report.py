@@ -10,14 +10,14 @@ import numpy as np
 
 from rayctsl.experiments.cells import Cell
 from rayctsl.experiments.error.measure import ErrorArguments
-from rayctsl.experiments.error.records import AXES, Axis, Bound, ErrorPoint, Row, Summary, Sweep
+from rayctsl.experiments.error.records import AXES, Axis, Bound, ErrorPoint, ErrorRow, ErrorSweep, Summary
 from rayctsl.experiments.output import Output
 from rayctsl.statistics import mean_and_interval
 
 
-def rows_of(cells: Sequence[Cell[ErrorArguments]], results: Mapping[str, Mapping[str, float]]) -> list[Row]:
+def rows_of(cells: Sequence[Cell[ErrorArguments]], results: Mapping[str, Mapping[str, float]]) -> list[ErrorRow]:
     return [
-        Row(
+        ErrorRow(
             activation=cell.arguments["activation"],
             alpha=cell.arguments["alpha"],
             beta=cell.arguments["beta"],
@@ -32,11 +32,11 @@ def rows_of(cells: Sequence[Cell[ErrorArguments]], results: Mapping[str, Mapping
     ]
 
 
-def logs(rows: Sequence[Row]) -> list[float]:
+def logs(rows: Sequence[ErrorRow]) -> list[float]:
     return [math.log10(row["error"]) for row in rows]
 
 
-def slope(series: Sequence[Sequence[Row]], axis: Axis) -> tuple[float, float]:
+def slope(series: Sequence[Sequence[ErrorRow]], axis: Axis) -> tuple[float, float]:
     """The exponent of a power law along an axis: mean and 95 % interval over draws."""
     draws = sorted({row["draw"] for rows in series for row in rows})
     exponents = []
@@ -46,7 +46,7 @@ def slope(series: Sequence[Sequence[Row]], axis: Axis) -> tuple[float, float]:
     return mean_and_interval(exponents)
 
 
-def fit_bound(series: Sequence[Sequence[Row]]) -> Bound:
+def fit_bound(series: Sequence[Sequence[ErrorRow]]) -> Bound:
     """Fit the shape of the bound with a, b >= 0 and relative errors."""
     from scipy.optimize import nnls
 
@@ -59,7 +59,7 @@ def fit_bound(series: Sequence[Sequence[Row]]) -> Bound:
     return {"a": float(a), "b": float(b), "largest_log10_misfit": misfit}
 
 
-def summarize(sweep: Sweep, rows: Sequence[Row]) -> Summary:
+def summarize(sweep: ErrorSweep, rows: Sequence[ErrorRow]) -> Summary:
     """Every mean with its interval, the exponents along alpha, beta and k, and the fit of the bound."""
     summary = Summary(log10_error=[], exponents={}, bound={})
     for activation, one_direction in product(sweep.activations, (False, True)):
@@ -78,7 +78,7 @@ def summarize(sweep: Sweep, rows: Sequence[Row]) -> Summary:
     return summary
 
 
-def write_report(sweep: Sweep, rows: Sequence[Row], out: Output) -> Summary:
+def write_report(sweep: ErrorSweep, rows: Sequence[ErrorRow], out: Output) -> Summary:
     """Table, summary and figure of the finished cells."""
     from rayctsl.experiments.error.plots import draw_errors
 

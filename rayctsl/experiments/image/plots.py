@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
 
-from rayctsl.experiments.image.statistics import Interval, Point
+from rayctsl.experiments.image.statistics import AccuracyPoint, Interval
 from rayctsl.plots import INK, label, legend_columns, style
 
 
@@ -33,7 +33,7 @@ def plot_losses(curves: Mapping[str, Sequence[np.ndarray]]) -> Any:
     return figure
 
 
-def plot_curves(curves: Mapping[str, Mapping[str, Sequence[Point]]]) -> Any:
+def plot_curves(curves: Mapping[str, Mapping[str, Sequence[AccuracyPoint]]]) -> Any:
     """Accuracy against inner steps, a panel a target: curves[target][method]."""
     columns = min(3, len(curves))
     rows = -(-len(curves) // columns)

@@ -58,7 +58,7 @@ class TestArguments(TypedDict):
     gpus: float
 
 
-class Row(TypedDict):
+class TestRow(TypedDict):
     """One fine-tuning: what was tested, how many inner steps it had cost, and its accuracy."""
 
     method: str
@@ -72,7 +72,7 @@ class Row(TypedDict):
     accuracy: float
 
 
-class NumberedRow(Row):
+class NumberedRow(TestRow):
     test_seed: int
 
 

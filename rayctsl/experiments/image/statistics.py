@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rayctsl.experiments.image.records import Row
+from rayctsl.experiments.image.records import TestRow
 from rayctsl.statistics import mean_and_interval
 
 Interval = tuple[float, float]  # mean and half width of the 95 % interval, NaN with one seed
@@ -19,14 +19,14 @@ MEAN = "mean"  # over the targets, where a target's name may stand
 
 
 @dataclass(frozen=True)
-class Point:
-    """Accuracy after some inner steps, over all tasks. Example: Point(spent=9600, accuracy=(29.4, 1.1))"""
+class AccuracyPoint:
+    """Accuracy after some inner steps, over all tasks. Example: AccuracyPoint(spent=9600, accuracy=(29.4, 1.1))"""
 
     spent: int
     accuracy: Interval
 
 
-def by_seed(rows: Iterable[Row], target: str = MEAN) -> dict[int, float]:
+def by_seed(rows: Iterable[TestRow], target: str = MEAN) -> dict[int, float]:
     """Accuracy of every training seed, on one target or averaged over targets that all have been tested."""
     cells: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
@@ -38,32 +38,34 @@ def by_seed(rows: Iterable[Row], target: str = MEAN) -> dict[int, float]:
     return {seed: float(np.mean(values)) for seed, values in means.items() if len(values) == complete}
 
 
-def summarise(rows: Iterable[Row], target: str = MEAN) -> Interval | None:
+def summarise(rows: Iterable[TestRow], target: str = MEAN) -> Interval | None:
     values = list(by_seed(rows, target).values())
     return mean_and_interval(values) if values else None
 
 
-def final_rows(rows: Iterable[Row], method: str, inner_steps: int, train_size: int) -> list[Row]:
+def final_rows(rows: Iterable[TestRow], method: str, inner_steps: int, train_size: int) -> list[TestRow]:
     """The fine-tunings of a method's final phi."""
     wanted = (method, inner_steps, train_size)
     return [row for row in rows if row["final"] and (row["method"], row["inner_steps"], row["train_size"]) == wanted]
 
 
-def difference(ours: Sequence[Row], theirs: Sequence[Row], target: str = MEAN) -> Interval | None:
+def difference(ours: Sequence[TestRow], theirs: Sequence[TestRow], target: str = MEAN) -> Interval | None:
     """Ours minus theirs, seed by seed: equal seeds start from one phi and see the same batches."""
     left, right = by_seed(ours, target), by_seed(theirs, target)
     common = sorted(set(left) & set(right))
     return mean_and_interval([left[seed] - right[seed] for seed in common]) if common else None
 
 
-def curve(rows: Iterable[Row], method: str, inner_steps: int, train_size: int, target: str = MEAN) -> list[Point]:
+def curve(
+    rows: Iterable[TestRow], method: str, inner_steps: int, train_size: int, target: str = MEAN
+) -> list[AccuracyPoint]:
     """Accuracy against inner steps: the random start, the checkpoints, the end."""
-    groups: dict[int, list[Row]] = defaultdict(list)
+    groups: dict[int, list[TestRow]] = defaultdict(list)
     for row in rows:
         if row["inner_steps"] == inner_steps and row["train_size"] == train_size and row["method"] == method:
             groups[row["spent"]].append(row)
     points = [(spent, summarise(of, target)) for spent, of in sorted(groups.items())]
-    return [Point(spent, accuracy) for spent, accuracy in points if accuracy is not None]
+    return [AccuracyPoint(spent, accuracy) for spent, accuracy in points if accuracy is not None]
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Speed:
         return self.rival_spent / self.crossing if self.crossing else None
 
 
-def speed(ours: Sequence[Point], theirs: Sequence[Point]) -> Speed:
+def speed(ours: Sequence[AccuracyPoint], theirs: Sequence[AccuracyPoint]) -> Speed:
     """Inner steps until our curve reaches the end of theirs."""
     goal, spent = theirs[-1].accuracy[0], theirs[-1].spent
     for before, after in zip([ours[0], *ours], ours, strict=False):

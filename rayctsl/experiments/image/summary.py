@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from rayctsl.experiments.image.cells import Training
-from rayctsl.experiments.image.records import Row, Stages, Summary
+from rayctsl.experiments.image.records import Stages, Summary, TestRow
 from rayctsl.experiments.image.statistics import (
     MEAN,
+    AccuracyPoint,
     Interval,
-    Point,
     Speed,
     curve,
     difference,
@@ -28,7 +28,7 @@ Table = dict[str, dict[str, Interval]]  # by method, then by target; the last is
 class Report:
     """The numbers of one suite, from its finished cells."""
 
-    def __init__(self, suite: Suite, stages: Stages, rows: Sequence[Row]):
+    def __init__(self, suite: Suite, stages: Stages, rows: Sequence[TestRow]):
         self.suite, self.stages = suite, stages
         self.recipe = suite.config(next(iter(suite.methods)), {}).finetune
         self.rows = rows = [row for row in rows if row["steps"] == self.recipe.steps]
@@ -48,13 +48,13 @@ class Report:
         found = {method: difference(ours, rows) for method, rows in self.finals.items() if method != OURS}
         return {method: cell for method, cell in found.items() if cell is not None}
 
-    def curves(self, target: str) -> dict[str, list[Point]]:
+    def curves(self, target: str) -> dict[str, list[AccuracyPoint]]:
         """Accuracy against inner steps; every training begins at the random weights that scratch tests."""
         here = {method: self._curve(method, target) for method in self.finals if kind_of(method).trains}
         start = self._curve("scratch", target)
         return {method: [*start, *points] for method, points in here.items()}
 
-    def _curve(self, method: str, target: str) -> list[Point]:
+    def _curve(self, method: str, target: str) -> list[AccuracyPoint]:
         return curve(self.rows, method, self.suite.inner_steps, self.size, target)
 
     def speed(self) -> Speed | None:

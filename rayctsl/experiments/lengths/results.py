@@ -13,7 +13,7 @@ from typing import TypedDict
 
 from rayctsl.config import Config, build_config
 from rayctsl.contract import JsonObject
-from rayctsl.experiments.image.records import KeptPhi, Row
+from rayctsl.experiments.image.records import KeptPhi, TestRow
 from rayctsl.methods import Step, build_method
 from rayctsl.storage import Storage
 
@@ -21,7 +21,7 @@ COLLECTS = "python -m rayctsl.experiments lengths --report --out DIR"
 TRAINING = re.compile(r"(?P<method>[a-z_+]+)-k(?P<inner_steps>[0-9]+)-seed(?P<seed>[0-9]+)")
 
 
-class Trial(TypedDict):
+class SearchTrial(TypedDict):
     """One candidate of a search."""
 
     suite: str
@@ -46,14 +46,14 @@ class Spent(TypedDict):
     seconds: float  # in one process, with whatever else the machine did
 
 
-class Test(Row):
+class Test(TestRow):
     """One fine-tuning: a row of every table."""
 
     suite: str
 
 
 class Results(TypedDict):
-    search: list[Trial]
+    search: list[SearchTrial]
     trainings: list[Spent]
     tests: list[Test]
 
@@ -89,10 +89,12 @@ def _read(storage: Storage, name: str) -> JsonObject:
     return cell
 
 
-def _trial(suite: str, name: str, cell: JsonObject) -> Trial:
+def _trial(suite: str, name: str, cell: JsonObject) -> SearchTrial:
     config = cell["arguments"]["config"]
     alpha, beta = config["inner"]["alpha"], config["method"]["beta"]
-    return Trial(suite=suite, method=name.split("-")[1], alpha=alpha, beta=beta, accuracy=cell["result"]["accuracy"])
+    return SearchTrial(
+        suite=suite, method=name.split("-")[1], alpha=alpha, beta=beta, accuracy=cell["result"]["accuracy"]
+    )
 
 
 def _training(suite: str, cell: JsonObject) -> Spent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rayctsl.experiments.image.statistics import Interval, Point, Speed, by_seed, difference, speed, summarise
+from rayctsl.experiments.image.statistics import AccuracyPoint, Interval, Speed, by_seed, difference, speed, summarise
 from rayctsl.experiments.image.text import format_interval
 from rayctsl.experiments.lengths.results import Results, Spent, Test
 
@@ -45,13 +45,13 @@ def by_length(results: Results) -> dict[str, dict[int, Interval]]:
     return found
 
 
-def points(results: Results, of: Which) -> list[Point]:
+def points(results: Results, of: Which) -> list[AccuracyPoint]:
     """Mean target accuracy of every phi that was kept on the way."""
     rows = usual(results, of, on_the_way=True)
     cells = {
         at: summarise([row for row in rows if row["spent"] == at]) for at in sorted({row["spent"] for row in rows})
     }
-    return [Point(at, cell) for at, cell in cells.items() if cell is not None]
+    return [AccuracyPoint(at, cell) for at, cell in cells.items() if cell is not None]
 
 
 def lengths_table(results: Results) -> str:
@@ -68,7 +68,7 @@ def lengths_table(results: Results) -> str:
     return "\n".join(lines)
 
 
-def _reached(ours: list[Point], theirs: list[Point]) -> str:
+def _reached(ours: list[AccuracyPoint], theirs: list[AccuracyPoint]) -> str:
     if not (ours and theirs):
         return ""
     found: Speed = speed(ours, theirs)

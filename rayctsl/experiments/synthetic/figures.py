@@ -42,7 +42,7 @@ def grid(points: int, low: float = LOW, high: float = HIGH) -> tuple[np.ndarray,
 
 
 @dataclass(frozen=True)
-class Setting:
+class FigureSetting:
     """What the figures are about: an environment, and the seed of the further ones that statistics draw."""
 
     environment: Environment
@@ -57,7 +57,7 @@ class Setting:
         return line, quality.reshape(len(line), -1)
 
 
-def surfaces(setting: Setting) -> Figure:
+def surfaces(setting: FigureSetting) -> Figure:
     """Figures 4a, 4b and the supplement's 3."""
     names = setting.environment.names
     columns: dict[str, ArrayLike] = {"task": names, "angle": setting.environment.angles}
@@ -66,7 +66,7 @@ def surfaces(setting: Setting) -> Figure:
     return plots.draw_surfaces(setting.environment)
 
 
-def short_horizon(setting: Setting) -> Figure:
+def short_horizon(setting: FigureSetting) -> Figure:
     """Figure 4c: the phi that is best after k steps, and what it is worth after 100."""
     _, points = grid(101)
     config = synthetic_config()
@@ -84,7 +84,7 @@ def short_horizon(setting: Setting) -> Figure:
     return plots.draw_short_horizon(here, mean, half, config.inner_steps, len(many))
 
 
-def cost(setting: Setting) -> Figure:
+def cost(setting: FigureSetting) -> Figure:
     """Figure 4d: inner steps for the same number of meta-updates, counted in real runs."""
     runs = {name: meta_train(setting.environment, [(-5, 5)], synthetic_config(name)) for name in METHODS}
     least = runs["shifting"].inner_steps
@@ -104,7 +104,7 @@ def cost(setting: Setting) -> Figure:
     return plots.draw_cost(rows)
 
 
-def landscapes(setting: Setting) -> Figure:
+def landscapes(setting: FigureSetting) -> Figure:
     """Figures 5a, b: where Reptile comes to rest with short and with long trajectories."""
     runs, summary, tables = {}, [], []
     # Short trajectories give short meta-updates, so they get more of them.
@@ -123,14 +123,14 @@ def landscapes(setting: Setting) -> Figure:
     return plots.draw_landscapes(runs)
 
 
-def quality(setting: Setting) -> Figure:
+def quality(setting: FigureSetting) -> Figure:
     """Figures 5c, d: the paths of three methods over the map of initialization quality."""
     starts = [(-5.0, 5.0), (5.0, -5.0)]
     runs = {name: meta_train(setting.environment, starts, synthetic_config(name)) for name in METHODS}
     return _paths_over_map(setting, "quality", starts, runs)
 
 
-def optimizers(setting: Setting) -> Figure:
+def optimizers(setting: FigureSetting) -> Figure:
     """The supplement's Figure 1: shifting with three inner optimizers, here and over many environments."""
     starts = [(-5.0, 5.0), (15.0, 5.0), (5.0, -5.0)]
     configs = {name: synthetic_config(optimizer=name) for name in OPTIMIZERS}
@@ -141,7 +141,7 @@ def optimizers(setting: Setting) -> Figure:
 
 
 def _paths_over_map(
-    setting: Setting, name: str, starts: Sequence[tuple[float, float]], runs: dict[str, SyntheticRun]
+    setting: FigureSetting, name: str, starts: Sequence[tuple[float, float]], runs: dict[str, SyntheticRun]
 ) -> Figure:
     # Every end is judged by the same momentum steps that made the map, whatever optimizer led there.
     worth = {key: losses_along(setting.environment, run.trajectory[-1], synthetic_config())[-1]
@@ -157,7 +157,7 @@ def _paths_over_map(
     return plots.draw_quality(*setting.quality_map(), panels)
 
 
-def shifting(setting: Setting) -> Figure:
+def shifting(setting: FigureSetting) -> Figure:
     """The supplement's Figure 2: inner steps and shifts of the first trajectory, task by task."""
     starts = [(-5.0, 5.0), (15.0, 5.0)]
     seen: list[np.ndarray] = []
@@ -177,7 +177,7 @@ def shifting(setting: Setting) -> Figure:
     return plots.draw_shifting(setting.environment, panels, tasks)
 
 
-def convergence(setting: Setting) -> Figure:
+def convergence(setting: FigureSetting) -> Figure:
     """Not in the paper: quality against inner steps over many drawn environments and starts, with intervals."""
     curves, ends, tables = {}, {}, list[dict[str, ArrayLike]]()
     for name in METHODS:
@@ -212,7 +212,7 @@ def _join(tables: Sequence[Mapping[str, ArrayLike]]) -> dict[str, np.ndarray]:
     return {key: np.concatenate([table[key] for table in tables]) for key in tables[0]}
 
 
-FIGURES: dict[str, Callable[[Setting], Figure]] = {
+FIGURES: dict[str, Callable[[FigureSetting], Figure]] = {
     "surfaces": surfaces,
     "short_horizon": short_horizon,
     "cost": cost,
@@ -236,7 +236,7 @@ def write_figures(
 ) -> None:
     """Make the figures that the folder does not have yet (all of them with `force`)."""
     _claim(environment, out, force)
-    setting, wanted = Setting(environment, seed, out), list(only or FIGURES)
+    setting, wanted = FigureSetting(environment, seed, out), list(only or FIGURES)
     for number, name in enumerate(wanted, start=1):
         if out.has(f"{name}.png") and not force:
             say(f"[{number}/{len(wanted)}] {name}: kept")

@@ -19,7 +19,7 @@ from rayctsl.experiments.synthetic.surfaces import Environment
 from rayctsl.learning.exact_sum import Unrounded
 from rayctsl.learning.group import TaskGroup
 from rayctsl.learning.loop import run_steps
-from rayctsl.learning.meta_learner import MetaLearner
+from rayctsl.learning.meta_learner import OuterLearner
 from rayctsl.methods import Method, Step, build_method
 
 POINTS_AT_ONCE = 4096  # arrays of this many points stay in the processor's cache
@@ -87,7 +87,7 @@ def meta_train(
     trained_on = [each.only(method.select_tasks(each.names)) for each in environments]
     starts = np.asarray(starts, float).reshape(-1, 2)
     group = _build_group(trained_on, starts, config, method)
-    meta = MetaLearner(config, method, flatten_points(starts), group.grid)
+    meta = OuterLearner(config, method, flatten_points(starts), group.grid)
     visited, spent = [meta.phi.clone().numpy()], [0]
 
     def after_step(index: int) -> None:

@@ -20,7 +20,7 @@ from rayctsl.flat import build_optimizer, copy_state
 from rayctsl.learning.exact_sum import Unrounded
 from rayctsl.learning.group import TaskGroup
 from rayctsl.learning.schedule import alpha_at
-from rayctsl.learning.task_learner import COUNTED, TaskLearner
+from rayctsl.learning.task_learner import COUNTED, InnerLearner
 from rayctsl.methods import Method, Step
 
 
@@ -95,7 +95,7 @@ class SurfaceGroup(TaskGroup):
         super().__init__([], config, method)
         self.grid = Unrounded()
         self.learner = SurfaceLearner(environments, phi, config)
-        self.learners = cast("dict[str, TaskLearner]", {"surfaces": self.learner})
+        self.learners = cast("dict[str, InnerLearner]", {"surfaces": self.learner})
         self.names = environments[0].names
         self.alive = torch.ones(len(self.names), dtype=torch.bool)
 

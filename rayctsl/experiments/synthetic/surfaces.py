@@ -67,7 +67,7 @@ class Environment:
         return {name: SurfaceTask(self, t, start) for t, name in enumerate(self.names)}
 
 
-class Point(nn.Module):
+class PointModule(nn.Module):
     """Points in the plane as a module's only parameter, in double precision."""
 
     def __init__(self, start: np.ndarray):
@@ -83,7 +83,7 @@ class SurfaceTask:
         self.name = environment.names[number]
 
     def build_module(self) -> nn.Module:
-        return Point(self.start)
+        return PointModule(self.start)
 
     def head_name(self, module: nn.Module) -> str | None:
         return None

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from rayctsl.commands.experiments import main
 from rayctsl.config import ModelConfig
 from rayctsl.experiments.error.measure import approximation_errors, build_learner, meta_update
-from rayctsl.experiments.error.records import Sweep
+from rayctsl.experiments.error.records import ErrorSweep
 from rayctsl.experiments.error.report import fit_bound, slope
-from rayctsl.learning.task_learner import TaskLearner
+from rayctsl.learning.task_learner import InnerLearner
 
 COMMON = {"dataset": "made", "data_root": None, "model": "resnet8", "width": 2, "batch_size": 8, "device": "cpu"}
 
@@ -63,7 +63,7 @@ class Bowl:
         return module.weight.square().sum()  # curvature 2
 
 
-def learner_of(task: Any, alpha: float = 0.05) -> TaskLearner:
+def learner_of(task: Any, alpha: float = 0.05) -> InnerLearner:
     return build_learner({**COMMON, "activation": "relu", "alpha": alpha, "draw": 0}, task)
 
 
@@ -153,7 +153,7 @@ def test_divergence_is_said_in_one_sentence() -> None:
 def test_bad_sweeps_are_refused(change: dict[str, Any]) -> None:
     good = {"alphas": (0.1,), "betas": (0.1,), "lengths": (2,), "alpha": 0.1, "beta": 0.1, "length": 2}
     with pytest.raises(ValueError, match=r"lengths|positive|--draws"):
-        Sweep(**{**good, "activations": ("relu",), "draws": 1, **change})
+        ErrorSweep(**{**good, "activations": ("relu",), "draws": 1, **change})
 
 
 def command(out: Path, *more: str) -> list[str]:

@@ -6,7 +6,16 @@ import math
 
 import pytest
 
-from rayctsl.experiments.image.statistics import MEAN, Point, by_seed, curve, difference, final_rows, speed, summarise
+from rayctsl.experiments.image.statistics import (
+    MEAN,
+    AccuracyPoint,
+    by_seed,
+    curve,
+    difference,
+    final_rows,
+    speed,
+    summarise,
+)
 from rayctsl.experiments.image.text import at_edge
 
 
@@ -55,7 +64,7 @@ def test_curves_go_from_the_first_to_the_last_point():
 
 
 def points(*pairs):
-    return [Point(spent, (accuracy, 0.0)) for spent, accuracy in pairs]
+    return [AccuracyPoint(spent, (accuracy, 0.0)) for spent, accuracy in pairs]
 
 
 def test_speed_is_where_our_curve_reaches_the_end_of_theirs():
