@@ -35,7 +35,7 @@ class Contract(BaseModel):
 
     @classmethod
     def upgrade(cls, raw: JsonObject) -> JsonObject:
-        """A document of an earlier version, in today's form."""
+        """A document of an earlier version, in the current form."""
         return raw
 
     def to_json(self) -> JsonObject:
@@ -53,7 +53,7 @@ Kind = TypeVar("Kind", bound=Contract)
 
 
 def read_contract(kind: type[Kind], data: bytes | Mapping[str, object], what: str) -> Kind:
-    """A document of any version up to today's; ValueError says in one sentence what is wrong with `what`."""
+    """A document of any version up to the current one; ValueError says in one sentence what is wrong with `what`."""
     raw = parse_json(data, what)
     found = raw.get("version", 1)
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
