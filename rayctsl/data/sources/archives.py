@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, BinaryIO
+from typing import IO, cast
 
 from rayctsl.words import one_line
 
@@ -154,11 +154,11 @@ def _opened(archive: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
     return stream
 
 
-def _decompressed(path: Path) -> BinaryIO | _Guarded:
+def _decompressed(path: Path) -> IO[bytes]:
     with path.open("rb") as file:
         start = file.read(6)
     packer = next((module for magic, module in _COMPRESSIONS.items() if start.startswith(magic)), None)
-    return path.open("rb") if packer is None else _Guarded(packer.open(path), path)
+    return path.open("rb") if packer is None else cast(IO[bytes], _Guarded(packer.open(path), path))
 
 
 _COMPRESSIONS = {b"\x1f\x8b": gzip, b"BZh": bz2, b"\xfd7zXZ\0": lzma}  # by the first bytes

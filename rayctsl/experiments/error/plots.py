@@ -47,8 +47,10 @@ def _series(axes: Axes, points: list[ErrorPoint], axis: Axis, label: str, expone
     shown = f"{LABELS[name]}, {rest}" if rest else LABELS[name]
     if exponent:
         shown += f": ~ {axis}^{exponent[0]:.2f}"
-    style = {"linestyle": "--", "marker": "s"} if rest else {"linestyle": "-", "marker": "o"}
-    axes.errorbar(at, means, halves, color=COLOURS[label], markersize=4, capsize=3, label=shown, **style)
+    line, marker = ("--", "s") if rest else ("-", "o")
+    axes.errorbar(
+        at, means, halves, color=COLOURS[label], linestyle=line, marker=marker, markersize=4, capsize=3, label=shown
+    )
 
 
 def _reference(axes: Axes, summary: Summary) -> None:
