@@ -57,7 +57,7 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Forecast:
+class RunForecast:
     """What to expect; `steps_per_s` counts steps of all tasks together."""
 
     steps_per_s: float
@@ -106,7 +106,7 @@ def exchange_seconds(floats: int, cluster: Cluster) -> float:
     return cluster.meet_seconds + through_memory + between
 
 
-def predict(job: PlannedWork, cluster: Cluster, packing: Sequence[Sequence[str]] | None = None) -> Forecast:
+def predict(job: PlannedWork, cluster: Cluster, packing: Sequence[Sequence[str]] | None = None) -> RunForecast:
     """Steps per second, hours, bytes and memory of a run; `packing` in place of the engine's own."""
     if cluster.workers > len(job.costs):
         raise ValueError(f"{cluster.workers} learners for {len(job.costs)} tasks: at least one would be idle")
@@ -127,7 +127,7 @@ def predict(job: PlannedWork, cluster: Cluster, packing: Sequence[Sequence[str]]
         + max((job.task_bytes.get(name, 0.0) for name in names), default=0.0)
         for names in hosted
     )
-    return Forecast(
+    return RunForecast(
         steps_per_s=1 / step,
         hours=steps * step / 3600,
         compute_s=compute,

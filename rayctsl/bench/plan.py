@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 import torch
 import torch.nn.functional as F
 
-from rayctsl.bench.cost_model import Cluster, PlannedWork, Forecast, predict
+from rayctsl.bench.cost_model import Cluster, PlannedWork, RunForecast, predict
 from rayctsl.bench.machine import CPU_MEET_SECONDS, memory_bandwidth, touch_seconds
 from rayctsl.bench.rounds import Figures
 from rayctsl.config import Config, load_config
@@ -50,7 +50,7 @@ class PlannedRun:
     gigabits: float
     shift_delay: int
     nodes: int
-    prediction: Forecast
+    prediction: RunForecast
 
     def figures(self) -> Figures:
         own = {name: value for name, value in self.__dict__.items() if name != "prediction"}
