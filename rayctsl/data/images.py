@@ -6,13 +6,11 @@ Images that cannot be read are collected and refused together, by name.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import multiprocessing
 import os
 import signal
 import struct
-import threading
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +22,7 @@ import numpy as np
 from PIL import Image
 
 from rayctsl.data.raw import Picture
+from rayctsl.processes import die_with_parent, signals_held_back
 from rayctsl.progress import Progress
 from rayctsl.words import one_line
 
@@ -123,13 +122,13 @@ def _decoded_chunks(pictures: Iterable[Picture], arrays: Mapping[str, np.ndarray
             yield _decode_chunk(chunk, shapes)
         return
     # Spawned, not forked: the caller may have threads (torch, Ray) that a fork would break.
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_start_worker)
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=die_with_parent)
     try:
         waiting: set[Future[Decoded]] = set()
         while True:
             # A bounded number of chunks in flight: archives are larger than memory.
             while len(waiting) < 3 * workers and (chunk := list(islice(stream, CHUNK))):
-                with _ctrl_c_held_back():
+                with signals_held_back(signal.SIGINT):
                     waiting.add(pool.submit(_decode_chunk, chunk, shapes))
             if not waiting:
                 return
@@ -162,25 +161,3 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     if image.mode in ("I", "F"):
         raise ValueError("32-bit pixels are not supported")
     return image
-
-
-@contextlib.contextmanager
-def _ctrl_c_held_back() -> Iterator[None]:
-    """Processes started meanwhile never see Ctrl-C, from their first moment on; here it comes a little later."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _start_worker() -> None:
-    """Do not outlive the parent, however it ends."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def die_with_parent() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=die_with_parent, daemon=True).start()

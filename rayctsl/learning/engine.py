@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from rayctsl.device import choose_device, describe_device
@@ -22,6 +20,7 @@ from rayctsl.learning.group import TaskGroup
 from rayctsl.learning.loop import run_steps
 from rayctsl.learning.meta_learner import OuterLearner
 from rayctsl.learning.problem import Problem
+from rayctsl.learning.processor import num_threads
 from rayctsl.learning.snapshot import RunState
 from rayctsl.methods import build_method
 from rayctsl.progress import say
@@ -114,17 +113,6 @@ class LocalEngine:
 
     def close(self) -> None:
         pass
-
-
-@contextmanager
-def num_threads(count: int) -> Iterator[None]:
-    """Compute with so many threads for a while, as a learner on a cluster does: another number rounds otherwise."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class EngineFault(RuntimeError):

@@ -10,6 +10,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -93,3 +95,17 @@ def compiled(module: nn.Module) -> nn.Module:
     limit = torch._dynamo.config.accumulated_recompile_limit
     torch._dynamo.config.accumulated_recompile_limit = max(limit, COMPILED_SHAPES)
     return torch.compile(module, dynamic=False)  # type: ignore[return-value]
+
+
+@contextmanager
+def num_threads(count: int | None) -> Iterator[None]:
+    """Compute with so many threads for a while, as another process does, because another number rounds otherwise.
+
+    None leaves the number as it is.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -10,9 +10,8 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing.synchronize import Event
@@ -25,7 +24,9 @@ from rayctsl.config import FinetuneConfig
 from rayctsl.data.library import Dataset
 from rayctsl.device import choose_device
 from rayctsl.learning.finetune import CurvePoint, Finetuner, check_point
+from rayctsl.learning.processor import num_threads
 from rayctsl.learning.start import Start
+from rayctsl.processes import die_with_parent, signals_held_back
 from rayctsl.progress import say
 from rayctsl.storage import Storage
 
@@ -62,7 +63,7 @@ def run_seeds(work: SeedWork, on_point: OnPoint | None = None, workers: int | No
     places = cores if choose_device() == "cpu" else torch.accelerator.device_count()
     workers = min(len(seeds), workers or places)
     if workers == 1 or work.start.own is not None:  # a user's own model may not fit into another process
-        with _threads(work.threads):
+        with num_threads(work.threads):
             for seed in seeds:
                 run_seed(work, seed, on_point)
         return
@@ -73,7 +74,7 @@ def run_seeds(work: SeedWork, on_point: OnPoint | None = None, workers: int | No
     say(f"training {len(seeds)} seeds, {workers} at a time with {each} each")
     with ProcessPoolExecutor(workers, context, _begin, (points, stop, threads)) as pool:
         try:
-            with _signals_held_back():
+            with signals_held_back(signal.SIGINT, signal.SIGTERM):
                 waiting = {pool.submit(_run_in_process, work, seed) for seed in seeds}
             while waiting:
                 finished, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
@@ -122,14 +123,7 @@ _process: dict[str, Any] = {}  # of a process that trains seeds: where points go
 def _begin(points: Any, stop: Event, threads: int) -> None:
     torch.set_num_threads(threads)
     _process.update(points=points, stop=stop)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def die_with_parent() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=die_with_parent, daemon=True).start()
+    die_with_parent()
 
 
 def _run_in_process(work: SeedWork, seed: int) -> None:
@@ -141,24 +135,3 @@ def _pass_on(points: Any, on_point: OnPoint | None) -> None:
         seed, point = points.get()
         if on_point:
             on_point(seed, point)
-
-
-@contextlib.contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    """Compute with so many threads, as another process would; None leaves it as it is."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextlib.contextmanager
-def _signals_held_back() -> Iterator[None]:
-    """Processes started meanwhile never see Ctrl-C or SIGTERM: their parent tells them to stop, and they save first."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
