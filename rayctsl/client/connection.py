@@ -28,7 +28,7 @@ class ServiceError(ValueError):
         return 2 if 400 <= self.status < 500 else 1
 
 
-class Connection:
+class ServiceConnection:
     """Talks to one service.
 
     Args:

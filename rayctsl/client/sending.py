@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from rayctsl.client.connection import RETRIES, Connection, ServiceError, check, quoted
+from rayctsl.client.connection import RETRIES, ServiceConnection, ServiceError, check, quoted
 
 BLOCK = 2**20
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
@@ -20,7 +20,7 @@ BATCH_IMAGES, BATCH_BYTES = 100, 24 * 2**20
 POLL_SECONDS = 0.5
 
 
-class Sending(Connection):
+class Sending(ServiceConnection):
     """A connection that archives go through."""
 
     def _send(

@@ -1,8 +1,7 @@
 """Where datasets live: a local folder, or a pyarrow filesystem such as S3 with a local copy per node.
 
-Both kinds answer the same calls: `names` lists the complete datasets, `describe` tells about one, `fetch` gives its
-local folder, `publish` makes one, and `where` names the place without its credentials.
-A dataset folder appears only complete, whoever is killed at whatever moment and however many write it at once.
+Both kinds answer the same calls; `where` names the place without its credentials. A dataset folder appears only
+complete, whoever is killed at whatever moment and however many write it at once.
 """
 
 from __future__ import annotations
