@@ -130,7 +130,7 @@ def test_an_installed_copy_works_from_another_folder(installed: Path, elsewhere:
 SHORT = ("inner_steps=2", "trajectories=1", "data.tasks=[latin]", "finetune.steps=1", "tensorboard=false")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_demo_runs_from_the_wheel(installed: Path, elsewhere: Path, data_root: Path) -> None:
     changes = [word for change in SHORT for word in ("--set", change)]
     printed = run(installed, "rayctsl", "demo", "--run-dir", "demo", "--seeds", "1", *changes)
@@ -140,6 +140,7 @@ def test_the_demo_runs_from_the_wheel(installed: Path, elsewhere: Path, data_roo
 
 @pytest.mark.slow
 def test_the_service_answers_from_the_wheel(installed: Path, elsewhere: Path, data_root: Path) -> None:
+    (elsewhere / "storage").mkdir()
     port, nobody = free_ports(2)  # without a cluster it serves what needs none
     words = ["serve", "--storage", "storage", "--port", str(port), "--address", f"http://127.0.0.1:{nobody}"]
     with subprocess.Popen([str(installed / "rayctsl"), *words], stderr=subprocess.PIPE, text=True) as service:

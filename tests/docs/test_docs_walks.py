@@ -66,6 +66,7 @@ def in_order(wanted: list[str], *traces: list[str]) -> list[str]:
 
 
 @pytest.mark.ray
+@pytest.mark.long
 def test_a_training_step_takes_the_walk(kept_actors: None, data_root: Path, tmp_path: Path) -> None:
     from rayctsl.cluster.engine import RayEngine
     from rayctsl.cluster.testbed import answers, call_inside
@@ -90,6 +91,7 @@ def test_a_training_step_takes_the_walk(kept_actors: None, data_root: Path, tmp_
     assert in_order(wanted, list(driver.files)[:2], learner, meta, list(driver.files)) == wanted
 
 
+@pytest.mark.long
 def test_a_finetune_job_takes_the_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from starlette.testclient import TestClient
 
