@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from rayctsl.progress import duration
+from rayctsl.progress import duration, say
 
 if TYPE_CHECKING:
     from rayctsl.config import Config
@@ -14,7 +14,9 @@ PROCESS_BYTES = 450e6  # of a learner with nothing loaded but the program
 
 
 def describe(config: Config) -> str:
-    """Steps, parameters, and estimates from a few steps that are measured on one core."""
+    """Steps, parameters, and estimates from a few steps that are measured on one core; no dataset is needed."""
+    missing = check_names(config)
+    say("measuring a few steps")
     from rayctsl.bench.plan import task_costs
     from rayctsl.cluster.packing import pack
     from rayctsl.methods import build_method
@@ -37,7 +39,25 @@ def describe(config: Config) -> str:
         f"{memory / 1e9:.1f} GB of memory, {4 * size * (2 + 2 * len(tasks)) / 1e6:.0f} MB a snapshot",
         "nothing was written or started; rayctsl bench plan predicts other machines",
     ]
+    if missing:
+        lines.append(f"not prepared yet: rayctsl data prepare {' '.join(missing)}")
     return "\n".join(lines)
+
+
+def check_names(config: Config) -> list[str]:
+    """Refuse names of models and datasets that nobody knows; returns the datasets that have yet to be prepared."""
+    from rayctsl.config import check_model_name
+    from rayctsl.data.library import NotPrepared, check_name
+
+    if config.model.own is None:
+        check_model_name(config.model.name)
+    missing = []
+    for name in config.data.tasks:
+        try:
+            check_name(name, config.data.root)
+        except NotPrepared:
+            missing.append(name)
+    return missing
 
 
 def num_parameters(config: Config) -> int:

@@ -54,12 +54,12 @@ def train(arguments: argparse.Namespace) -> None:
         if arguments.print_config:
             print(dump_config(config), end="")
             return
-        check_tasks(config)
         if arguments.dry_run:
             from rayctsl.commands.dry_run import describe
 
             print(describe(config))
             return
+        check_tasks(config)
     folder = open_folder(arguments, config)
     with folder.deleted_unless_begun():
         from rayctsl.cluster.engine import run_on_ray

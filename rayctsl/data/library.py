@@ -38,6 +38,10 @@ class Dataset:
         return keeps_class_mirrored(self.train.info.name, self.train.info.flip)
 
 
+class NotPrepared(ValueError):
+    """The catalog knows a dataset that the data root does not have."""
+
+
 def data_root(root: str | None = None) -> str:
     """The data root asked for, else RAYCTSL_DATA, else the user's cache."""
     return root or os.environ.get("RAYCTSL_DATA") or str(Path.home() / ".cache" / "rayctsl" / "data")
@@ -53,7 +57,7 @@ def open_dataset(name: str, root: str | None = None) -> Dataset:
     place = open_root(data_root(root))
     folder = _find(reference, place)
     if folder is None:
-        raise ValueError(_why_missing(reference, place))
+        raise _missing(reference, place)
     dataset = Dataset(name.partition(MARK)[0], open_split(folder / "train.arrow"), open_split(folder / "test.arrow"))
     height = dataset.train.info.shape[0]
     if reference.size is not None and height != reference.size:
@@ -66,10 +70,10 @@ def check_name(name: str, root: str | None = None) -> None:
     reference = parse_reference(name)
     place = open_root(data_root(root))
     if reference.name not in known_names(place):
-        raise ValueError(_why_missing(reference, place))
+        raise _missing(reference, place)
     held = {reference.folder, reference.name} & set(place.names())
     if not held and reference.name not in embedded_names():
-        raise ValueError(_why_missing(reference, place))
+        raise _missing(reference, place)
 
 
 def make_missing(names: Sequence[str], root: str | None = None) -> None:
@@ -128,9 +132,10 @@ def _is_current(folder: Path) -> bool:
     return open_split(folder / "train.arrow").info.source == SOURCE
 
 
-def _why_missing(reference: Reference, place: LocalRoot | RemoteRoot) -> str:
+def _missing(reference: Reference, place: LocalRoot | RemoteRoot) -> ValueError:
     if reference.name in CATALOG:
-        return f"dataset '{reference}' is known but not prepared: run python -m rayctsl.data prepare {reference}"
+        hint = f"run python -m rayctsl.data prepare {reference}"
+        return NotPrepared(f"dataset '{reference}' is known but not prepared: {hint}")
     guess = closest_name(reference.name, known_names(place))
     hint = f"did you mean '{guess}'?" if guess else "python -m rayctsl.data list shows all"
-    return f"dataset '{reference.name}' is unknown; {hint}"
+    return ValueError(f"dataset '{reference.name}' is unknown; {hint}")

@@ -67,6 +67,33 @@ def test_help_needs_neither_torch_nor_ray():
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
 
 
+def test_a_dry_run_needs_no_data_and_writes_nothing(data_root, tmp_path, capsys, monkeypatch):
+    """As README proposes it for the paper's own config, whose datasets a newcomer does not have."""
+    monkeypatch.chdir(tmp_path)
+    smaller = ["--set", "model.name=resnet8", "--set", "model.width=4", "--set", "batch_size=2"]
+    assert main(["--config", "configs/paper/image/shifting.yaml", "--workers", "4", *smaller, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(
+        r"shifting, beta 0.01, on 8 tasks: tiny_imagenet_1, .*\n"
+        r"200 trajectories of 1,000 inner steps: 200,000 steps of each task\n"
+        r"resnet8: [\d,]+ parameters of the backbone\n"
+        r"on 4 CPU learners here: about \d+ ms a step, [\d.]+ \w+ in all, [\d.]+ GB of memory, \d+ MB a snapshot\n"
+        r"nothing was written or started; .*\n"
+        r"not prepared yet: rayctsl data prepare tiny_imagenet_1 ",
+        said,
+    ), said
+    assert list(tmp_path.iterdir()) == []
+    assert main(["--tasks", "latn", "--dry-run"]) == 2
+    assert "did you mean 'latin'?" in capsys.readouterr().err
+
+
+def test_print_config_prints_what_another_run_can_start_from(tmp_path, capsys):
+    assert main(["--config", "configs/demo.yaml", "--method", "reptile", "--seed", "7", "--print-config"]) == 0
+    (tmp_path / "again.yaml").write_text(capsys.readouterr().out)
+    same = load_config("configs/demo.yaml", {"method.name": "reptile", "seed": 7})
+    assert load_config(tmp_path / "again.yaml") == same
+
+
 def test_unknown_address(small_tasks, tmp_path, capsys):
     arguments = [*flags(small_tasks), "--run-dir", str(tmp_path / "run"), "--address", "127.0.0.1:1"]
     code = f"import sys; from rayctsl.commands.train import main; sys.exit(main({arguments!r}))"
