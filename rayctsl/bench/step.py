@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from rayctsl.bench.against import measure_against
 from rayctsl.bench.rounds import Figures, Processes, median_and_spread, release_freed_memory
 from rayctsl.bench.workload import WORKLOADS, Workload, scaled
 from rayctsl.config import Config
@@ -34,6 +35,9 @@ def measure(arguments: argparse.Namespace) -> Figures:
     workload = scaled(WORKLOADS[arguments.model], arguments.sizes, arguments.batch_size)
     steps = arguments.steps or DEFAULT_STEPS[arguments.model]
     rounds = arguments.rounds or DEFAULT_ROUNDS[arguments.model]
+    if arguments.against:
+        science = (arguments.model, arguments.sizes, arguments.batch_size, arguments.workers)
+        return measure_against(Path(arguments.against), *science, steps=steps, rounds=rounds)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder, "data")
         workload.make_data(root)

@@ -28,6 +28,7 @@ def _step(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, help="steps per round; 2 (or 40 of the demo)")
     parser.add_argument("--rounds", type=int, help="8 (or 6 of the demo)")
     parser.add_argument("--no-obvious", dest="obvious", action="store_false", help="measure against the limit alone")
+    parser.add_argument("--against", metavar="FOLDER", help="another checkout, and nothing else, to measure against")
 
 
 def _inner(parser: argparse.ArgumentParser) -> None:
