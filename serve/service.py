@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from fastapi import Request
 
-from rayctsl.data.library import data_root
+from rayctsl.data.roots import data_root
 from rayctsl.registry import storage_root
 from rayctsl.storage import Storage
 from serve.access import AccessLog

@@ -95,8 +95,8 @@ def _import(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     from rayctsl.data.check import problems
-    from rayctsl.data.library import data_root, open_dataset
-    from rayctsl.data.roots import open_root
+    from rayctsl.data.library import open_dataset
+    from rayctsl.data.roots import data_root, open_root
     from rayctsl.data.store import UnreadableError
 
     place = open_root(data_root(options.data_root))

@@ -12,10 +12,11 @@ import numpy as np
 from rayctsl.data.album import LABELS, album_files
 from rayctsl.data.catalog import CATALOG, NAME_PATTERN
 from rayctsl.data.images import is_grey, short_side
-from rayctsl.data.library import MARK, data_root, embedded_names
+from rayctsl.data.library import MARK, embedded_names
+from rayctsl.data.local_root import always, never
 from rayctsl.data.prepare import IMPORTED, write_dataset
 from rayctsl.data.raw import Picture, RawDataset
-from rayctsl.data.roots import always, never, open_root
+from rayctsl.data.roots import data_root, open_root
 
 MAX_SIDE = 128  # pixels; larger pictures are made smaller unless a size is asked for
 TEST_SHARE = 0.2  # of a folder that says nothing of a split

@@ -7,13 +7,16 @@ of several datasets of a name, such as different owners'; the name alone is what
 
 from __future__ import annotations
 
-import os
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rayctsl.data.catalog import CATALOG, Reference, closest_name, keeps_class_mirrored, parse_reference
-from rayctsl.data.roots import LocalRoot, RemoteRoot, cache_folder, open_root
+from rayctsl.data.local_root import LocalRoot
+from rayctsl.data.remote_root import cache_folder
+from rayctsl.data.roots import Root, data_root, open_root
 from rayctsl.data.store import Split, open_split
 from rayctsl.progress import Progress, say
 
@@ -33,6 +36,12 @@ class Dataset:
         return self.train.info.num_classes
 
     @property
+    def checksum(self) -> str:
+        """Of all images, labels and class names."""
+        splits = [[split.info.checksum, *split.info.class_names] for split in (self.train, self.test)]
+        return hashlib.sha256(json.dumps(splits).encode()).hexdigest()[:16]
+
+    @property
     def may_flip(self) -> bool:
         """Whether a mirror image keeps its class."""
         return keeps_class_mirrored(self.train.info.name, self.train.info.flip)
@@ -40,11 +49,6 @@ class Dataset:
 
 class NotPrepared(ValueError):
     """The catalog knows a dataset that the data root does not have."""
-
-
-def data_root(root: str | None = None) -> str:
-    """The data root asked for, else RAYCTSL_DATA, else the user's cache."""
-    return root or os.environ.get("RAYCTSL_DATA") or str(Path.home() / ".cache" / "rayctsl" / "data")
 
 
 def open_dataset(name: str, root: str | None = None) -> Dataset:
@@ -95,12 +99,12 @@ def embedded_names() -> list[str]:
     return list(EMBEDDED)
 
 
-def known_names(place: LocalRoot | RemoteRoot) -> list[str]:
+def known_names(place: Root) -> list[str]:
     """Everything that can be opened or prepared: catalog, embedded, and what the root holds."""
     return sorted({*CATALOG, *embedded_names(), *place.names()})
 
 
-def _find(reference: Reference, place: LocalRoot | RemoteRoot) -> Path | None:
+def _find(reference: Reference, place: Root) -> Path | None:
     if reference.name in embedded_names():
         return _embedded(reference.name, place)
     folder = place.fetch(reference.folder)
@@ -109,14 +113,14 @@ def _find(reference: Reference, place: LocalRoot | RemoteRoot) -> Path | None:
     return folder
 
 
-def _embedded(name: str, place: LocalRoot | RemoteRoot) -> Path:
+def _embedded(name: str, place: Root) -> Path:
     from rayctsl.data.embedded import make_dataset
 
     local = _local(place)
     return _made(name, local) or local.publish(name, lambda folder: make_dataset(name, folder), keep=_is_current)
 
 
-def _local(place: LocalRoot | RemoteRoot) -> LocalRoot:
+def _local(place: Root) -> LocalRoot:
     """Cheaper to make than to copy: every node makes its own when the root is remote."""
     return place if isinstance(place, LocalRoot) else LocalRoot(cache_folder() / "embedded")
 
@@ -132,7 +136,7 @@ def _is_current(folder: Path) -> bool:
     return open_split(folder / "train.arrow").info.source == SOURCE
 
 
-def _missing(reference: Reference, place: LocalRoot | RemoteRoot) -> ValueError:
+def _missing(reference: Reference, place: Root) -> ValueError:
     if reference.name in CATALOG:
         hint = f"run python -m rayctsl.data prepare {reference}"
         return NotPrepared(f"dataset '{reference}' is known but not prepared: {hint}")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rayctsl.data.catalog import CATALOG
-from rayctsl.data.library import data_root, embedded_names
+from rayctsl.data.library import embedded_names
 from rayctsl.data.prepare import IMPORTED
-from rayctsl.data.roots import LocalRoot, RemoteRoot, open_root
+from rayctsl.data.roots import Root, data_root, open_root
 
 HEADER = ("name", "classes", "train", "test", "size", "state", "on disk")
 NUMBERS = (1, 2, 3, 4, 6)  # columns that are set to the right
@@ -37,7 +37,7 @@ def table(root: str | None = None) -> str:
     return "\n".join([*lines, "", f"data root: {place.where}"])
 
 
-def _held(name: str, place: LocalRoot | RemoteRoot) -> tuple[str, ...]:
+def _held(name: str, place: Root) -> tuple[str, ...]:
     try:
         train, test, num_bytes = place.describe(name)
     except ValueError:

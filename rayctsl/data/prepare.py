@@ -15,9 +15,9 @@ import numpy as np
 from rayctsl.data.catalog import Reference, find_entry
 from rayctsl.data.entries import Entry
 from rayctsl.data.images import decode_into
-from rayctsl.data.library import data_root
+from rayctsl.data.local_root import always, never
 from rayctsl.data.raw import Picture, RawDataset
-from rayctsl.data.roots import always, never, open_root
+from rayctsl.data.roots import data_root, open_root
 from rayctsl.data.store import SplitInfo, open_split, write_split
 
 IMPORTED = "imported from "  # how the source of the user's own data begins

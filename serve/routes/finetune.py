@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import JSONResponse, Response
 
-from rayctsl.data.library import data_root
+from rayctsl.data.roots import data_root
 from rayctsl.jobs.contracts import JobSpec, Result, Source, Status
 from rayctsl.jobs.files import MODEL, attempt_folder, job_folder
 from rayctsl.storage import Storage, open_regular

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rayctsl.data.library import data_root, open_dataset
-from rayctsl.data.roots import LocalRoot, never, open_root
+from rayctsl.data.library import open_dataset
+from rayctsl.data.local_root import LocalRoot, never
+from rayctsl.data.roots import data_root, open_root
 from rayctsl.data.store import SplitInfo, open_split, write_split
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 4, 4, 1), dtype=np.uint8)
@@ -147,7 +148,7 @@ def test_many_at_once_give_one_dataset(locks, tmp_path, monkeypatch):
         raise OSError(errno.ENOTSUP, "no locks here")
 
     if not locks:
-        monkeypatch.setattr("rayctsl.data.roots.fcntl.flock", no_locks)
+        monkeypatch.setattr("rayctsl.data.local_root.fcntl.flock", no_locks)
     made, together = [], threading.Barrier(6)
 
     def make(folder: Path) -> None:

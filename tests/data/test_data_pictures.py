@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rayctsl.data.library import MARK, data_root, open_dataset
+from rayctsl.data.library import MARK, open_dataset
 from rayctsl.data.pictures import check_dataset, dataset_name, find_dataset
-from rayctsl.data.roots import open_root
+from rayctsl.data.roots import data_root, open_root
 from tests.stripes import CLASSES, write_pictures
 
 

@@ -9,7 +9,9 @@ import pytest
 
 from rayctsl.commands.data import main
 from rayctsl.data.library import open_dataset
-from rayctsl.data.roots import RemoteRoot, never, open_root
+from rayctsl.data.local_root import never
+from rayctsl.data.remote_root import RemoteRoot
+from rayctsl.data.roots import open_root
 from rayctsl.data.store import SplitInfo, write_split
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 4, 4, 1), dtype=np.uint8)

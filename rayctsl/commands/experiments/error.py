@@ -62,7 +62,8 @@ def run(options: argparse.Namespace) -> None:
         tuple(options.activations),
         options.draws,
     )
-    from rayctsl.data.library import data_root, open_dataset
+    from rayctsl.data.library import open_dataset
+    from rayctsl.data.roots import data_root
     from rayctsl.experiments.cells import run_cells
     from rayctsl.experiments.error.measure import Network, build_learner, compute_cell
     from rayctsl.experiments.error.report import rows_of, write_report

@@ -147,7 +147,7 @@ def _needed(suite: Suite, cell: str) -> Suite:
 
 def _absolute_root(options: argparse.Namespace) -> str:
     """The data root as every process finds it."""
-    from rayctsl.data.library import data_root
+    from rayctsl.data.roots import data_root
 
     root = data_root(options.data_root)
     return root if "://" in root else str(Path(root).expanduser().absolute())

@@ -14,7 +14,7 @@ import urllib.request
 from pathlib import Path
 
 from rayctsl.data.entries import Entry, RemoteFile
-from rayctsl.data.roots import locked
+from rayctsl.data.local_root import locked
 from rayctsl.progress import Progress
 
 BLOCK = 2**20
