@@ -22,6 +22,7 @@ from rayctsl.learning.problem import Problem
 from rayctsl.learning.run import run_local
 from rayctsl.learning.run_folder import RunFolder
 from rayctsl.learning.start import Start, find_start, start_from
+from rayctsl.learning.surroundings import settled
 from rayctsl.learning.tasks import ModelBuilder, Task
 from rayctsl.models import build_model, find_head
 from rayctsl.models.own import UserModel
@@ -60,6 +61,7 @@ def train(
         folder = RunFolder.open(str(resume), resume="must")
     else:
         config = _with_own(config or Config(), user, tasks)
+        config = settled(config) if tasks is None else config
         base = run_dir or f"runs/{config.method.name}-{datetime.now():%Y%m%d-%H%M%S}"
         folder = RunFolder.open(str(base), config)
     config, build = folder.config, None

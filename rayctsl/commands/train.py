@@ -77,8 +77,10 @@ def open_folder(arguments: argparse.Namespace, config: Config | None) -> RunFold
         if arguments.restart:
             folder.restart()
         return folder
+    from rayctsl.learning.surroundings import settled
+
     base = arguments.run_dir or f"runs/{config.method.name}-{datetime.now():%Y%m%d-%H%M%S}"
-    return RunFolder.open(base, config, resume="if_exists" if arguments.resume_if_exists else "never")
+    return RunFolder.open(base, settled(config), resume="if_exists" if arguments.resume_if_exists else "never")
 
 
 def check_tasks(config: Config) -> None:

@@ -57,7 +57,9 @@ class DataConfig(Section):
     )
     """The meta-training datasets, `name` or `name@size`."""
     root: str | None = None
-    """Where prepared datasets are: a path or a pyarrow URI; RAYCTSL_DATA when absent."""
+    """Where prepared datasets are: a path or a pyarrow URI; RAYCTSL_DATA when absent. A run keeps it in full."""
+    checksums: dict[str, str] = {}
+    """Of the tasks' images, filled in when a run begins: a node or a resume that finds others is refused."""
     batch_size: Count = 128
     """Images per inner step."""
     crop_padding: Annotated[int, Field(ge=0)] | None = None

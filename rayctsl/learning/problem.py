@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from rayctsl.config import Config
-from rayctsl.data.library import Dataset, open_dataset
+from rayctsl.data.library import Dataset
+from rayctsl.learning.surroundings import open_data
 from rayctsl.learning.tasks import ImageTask, ModelBuilder, Task, own_task
 from rayctsl.methods import build_method
 
@@ -33,7 +34,7 @@ class Problem:
         names = method.select_tasks(tuple(tasks) if tasks is not None else config.data.tasks)
 
         def build_task(name: str, device: str) -> Task:
-            own = tasks[name] if tasks is not None else open_dataset(name, config.data.root)
+            own = tasks[name] if tasks is not None else open_data(name, config)
             if not isinstance(own, Dataset):
                 return own_task(own, device)
             own = replace(own, name=name)  # two tasks may share a dataset, or datasets a name

@@ -70,14 +70,19 @@ class RunFolder:
 
         Args:
             config: of a new run; a run that was begun keeps the one it has.
-            changes: of a run that was begun, by dotted key; only its topology may change.
+            changes: of a run that was begun, by dotted key; only its topology and its data root may change.
         """
         storage, begun = claim_folder(base, CONFIG, resume)
         if begun:
             raw = yaml.safe_load(storage.read(CONFIG))
             kept, changed = build_config(raw), build_config(apply_overrides(raw, changes or {}))
-            if changed.model_copy(update={"topology": kept.topology}) != kept:
-                raise ValueError("--resume continues a run with its own config; only its topology may change")
+            root = {
+                "data": changed.data.model_copy(update={"root": kept.data.root})
+            }  # the checksums tell what lies there
+            if changed.model_copy(update={"topology": kept.topology, **root}) != kept:
+                raise ValueError(
+                    "--resume continues a run with its own config; only its topology and its data root may change"
+                )
             return cls(storage, changed)
         assert config is not None, "a new run needs a config"
         try:

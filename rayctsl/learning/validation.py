@@ -13,10 +13,11 @@ from torch import Tensor
 
 from rayctsl.config import Config, FinetuneConfig, ValidationConfig
 from rayctsl.data.batches import split_indices
-from rayctsl.data.library import Dataset, open_dataset
+from rayctsl.data.library import Dataset
 from rayctsl.data.store import Split
 from rayctsl.learning.finetune import Finetuner
 from rayctsl.learning.problem import Problem
+from rayctsl.learning.surroundings import open_data
 from rayctsl.learning.tasks import ImageTask, Task
 from rayctsl.methods import build_method
 from rayctsl.models import build_model
@@ -55,7 +56,7 @@ def training_problem(config: Config, validation: ValidationConfig, seed: int) ->
     method = build_method(config.method, config.seed)
 
     def build_task(name: str, device: str) -> Task:
-        whole = open_dataset(name, config.data.root)
+        whole = open_data(name, config)
         dataset = Dataset(name, PartOfSplit(whole.train, divide(whole, validation, seed)[0]), whole.test)
         return ImageTask(dataset, config, needs_held_out=method.needs_held_out, device=device)
 
@@ -71,7 +72,7 @@ def validate(
     model = config.model.model_copy(update={"weights": None})
     accuracies = []
     for name in config.data.tasks:
-        dataset = open_dataset(name, config.data.root)
+        dataset = open_data(name, config)
         _, tuned, measured = divide(dataset, validation, seed)
         for number in range(validation.seeds):
             module = build_model(model, dataset.num_classes, number)

@@ -12,6 +12,7 @@ from rayctsl.cluster.room import check_room, num_nodes
 from rayctsl.cluster.trials import Scheduler, Search, Trials, build_asha, build_optuna, run_trials, trial_bundles
 from rayctsl.config import Config, Overrides
 from rayctsl.learning.lease import Lease
+from rayctsl.learning.surroundings import settled
 from rayctsl.progress import say
 from rayctsl.storage import Storage
 from rayctsl.sweeps.config import FILE, Sweep, draw_trials, dump_sweep, trial_config, trial_id
@@ -37,6 +38,15 @@ def run_sweep(sweep: Sweep, run: Storage) -> dict[str, TrialRecord]:
             say(f"stopped; continue with: python -m rayctsl.tune --resume {run}")
             raise KeyboardInterrupt  # Tune has made it a clean stop
     return records
+
+
+def with_settled_data(sweep: Sweep) -> Sweep:
+    """The sweep whose base names its data so that trials on every node find the same."""
+    kinds = {config.data.tasks: config for config in (trial_config(sweep, each) for each in draw_trials(sweep))}
+    found = [settled(config).data for config in kinds.values()]
+    checksums = {name: checksum for data in found for name, checksum in data.checksums.items()}
+    data = {**sweep.base.get("data", {}), "root": found[0].root, "checksums": checksums}
+    return sweep.model_copy(update={"base": {**sweep.base, "data": data}})
 
 
 def what_is_left(sweep: Sweep, records: Mapping[str, TrialRecord]) -> tuple[list[Overrides], int]:

@@ -69,7 +69,7 @@ WRONG = {
     f"train --tasks small {SMALL} --run-dir {{tmp}}/file/below": "cannot write to the run folder",
     "train --resume {tmp}/nowhere": "is not a run folder: it has no config.yaml",
     "train --resume {tmp}/used": "is not a run folder",
-    "train --resume {tmp}/run --beta 7": "only its topology may change",
+    "train --resume {tmp}/run --beta 7": "only its topology and its data root may change",
     "train --resume-if-exists": "--resume-if-exists needs --run-dir",
     "train --restart": "--restart needs --resume DIR",
     # Fine-tuning

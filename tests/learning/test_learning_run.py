@@ -123,7 +123,7 @@ def test_a_resumed_run_may_have_another_topology_but_no_other_science(tmp_path: 
     changed = RunFolder.open(base, resume="must", changes={"topology.workers": 1, "timeout_seconds": 7}).config
     assert (changed.topology.workers, changed.topology.timeout_seconds) == (1, 7)
     assert RunFolder.open(base, resume="must").config.topology.workers == 2
-    with pytest.raises(ValueError, match="only its topology may change"):
+    with pytest.raises(ValueError, match="only its topology and its data root may change"):
         RunFolder.open(base, resume="must", changes={"method.beta": 3})
 
 
