@@ -15,9 +15,14 @@ import pytest
 class Pool:
     """Idle actors by class; every actor that an engine asks for comes from here."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_gpus: float = 0) -> None:
+        """
+        Args:
+            num_gpus: of every learner; a sliver is enough for it to compute on an accelerator.
+        """
         import ray
 
+        self.num_gpus = num_gpus
         self.idle: dict[str, list[Any]] = {}
         self.lent: dict[Any, str] = {}
         self.kill = ray.kill
@@ -27,7 +32,8 @@ class Pool:
             actor = self.idle[name].pop()
             actor.__ray_call__.remote(_begin_again, arguments, options)
         else:
-            actor = kind.options(num_cpus=0).remote(*arguments, **options)
+            num_gpus = self.num_gpus if name == "TaskLearner" else 0
+            actor = kind.options(num_cpus=0, num_gpus=num_gpus).remote(*arguments, **options)
         self.lent[actor._actor_id] = name
         return actor
 
@@ -73,13 +79,18 @@ def actor_pool(ray_cluster: str) -> Iterator[Pool]:
     pool.close()
 
 
-@pytest.fixture
-def kept_actors(actor_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Engines of this test use actors that outlive it."""
+def keep_actors(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let engines take their actors from a pool."""
     import ray
 
     from rayctsl.cluster import team
 
     for name in ("TaskLearner", "MetaLearner"):
-        monkeypatch.setattr(team, name, Kind(actor_pool, getattr(team, name), name))
-    monkeypatch.setattr(ray, "kill", actor_pool.take_back)
+        monkeypatch.setattr(team, name, Kind(pool, getattr(team, name), name))
+    monkeypatch.setattr(ray, "kill", pool.take_back)
+
+
+@pytest.fixture
+def kept_actors(actor_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines of this test use actors that outlive it."""
+    keep_actors(actor_pool, monkeypatch)
