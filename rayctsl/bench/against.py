@@ -38,12 +38,15 @@ with tempfile.TemporaryDirectory() as folder, connected("local"):
     workload.make_data(Path(folder, "data"))
     config = workload.config(Path(folder, "data"), topology={"workers": workers})
     with Ours(config, f"{folder}/run") as ours:
+        drain = getattr(ours._run, "drain", lambda: None)  # older runs have no chunk under way
         answers.write(json.dumps(ours.packing) + "\\n")
         for line in sys.stdin:
             steps = json.loads(line)
             ours.run(max(1, steps // 10))
+            drain()
             before, first = cpu_seconds(ours.engine), ours._run.step
             rate = ours.run(steps)
+            drain()
             spent = (cpu_seconds(ours.engine) - before) / (ours._run.step - first)
             ours.release()
             answers.write(json.dumps([rate, spent]) + "\\n")
@@ -54,8 +57,6 @@ class Side:
     """A run of one checkout's code."""
 
     def __init__(self, folder: Path, *arguments: Any):
-        if not (folder / "rayctsl" / "bench" / "step.py").is_file():
-            raise ValueError(f"{folder} is no checkout of rayctsl")
         self._process = subprocess.Popen(
             [sys.executable, "-c", SIDE, json.dumps(arguments)],
             cwd=folder,
@@ -88,7 +89,10 @@ class Side:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(timeout=60)
+        try:
+            self._process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
 
 
 def measure_against(
@@ -98,6 +102,8 @@ def measure_against(
 
     `cpu_ratio` is the other's CPU time per step over ours, which a busy machine disturbs less.
     """
+    if not (folder / "rayctsl" / "bench" / "step.py").is_file():
+        raise ValueError(f"{folder} is no checkout of rayctsl")
     arguments = (model, sizes, batch_size, workers)
     with Side(HERE, *arguments) as ours, Side(folder.resolve(), *arguments) as other:
         rounds_of: dict[Side, list[tuple[float, float]]] = {ours: [], other: []}

@@ -111,6 +111,7 @@ class OurRun:
     def release(self) -> None:
         from rayctsl.cluster.testbed import answers, call_inside
 
+        self._run.drain()
         answers([call_inside(learner, release_freed_memory) for learner in self.engine.learners])
 
     def __enter__(self) -> OurRun:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,6 +87,28 @@ def test_late_shifts_hide_a_slow_exchange(kept_actors: None):
 
 @pytest.mark.ray
 @pytest.mark.long
+def test_against_another_checkout_takes_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["step", "--against", str(tmp_path), "--json"]) == 2
+    assert "is no checkout of rayctsl" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_against_another_checkout(capsys: pytest.CaptureFixture[str]):
+    """Against itself; each side has a Ray of its own."""
+    small = ["--model", "demo", "--sizes", "8,8", "--batch-size", "4", "--steps", "2", "--rounds", "2"]
+    result = run(capsys, "step", *small, "--against", str(Path(__file__).parents[2]))
+    assert 0 < result["ratio_spread"][0] <= result["ratio"] <= result["ratio_spread"][1]
+    assert result["cpu_ratio"] > 0
+
+
+@pytest.mark.ray
+def test_ahead(kept_actors: None, capsys: pytest.CaptureFixture[str]):
+    result = run(capsys, "ahead", "--rounds", "2", "--chunks", "3", "--steps", "2", "--work-ms", "1")
+    assert result["awaited_ms"] > 0
+    assert result["ahead_ms"] > 0
+    assert len(result["speedup_spread"]) == 2
+
+
 def test_scale(ray_cluster: str, capsys: pytest.CaptureFixture[str]):
     small = ["--tasks", "1,2", "--workers", "1,2", "--work-ms", "1", "--steps", "3", "--rounds", "1"]
     result = run(capsys, "scale", *small, "--start-rounds", "0")
