@@ -26,13 +26,16 @@ def open_root(root: str) -> Root:
     return RemoteRoot(root) if "://" in root else LocalRoot(Path(root).expanduser())
 
 
-def everywhere(root: str | None) -> str | None:
-    """The same root in words that mean the same on every node: an absolute path, or the URI.
-
-    None for a URI from the environment that has credentials in it, which are not for files: the nodes' own environment
-    must have them.
-    """
+def absolute_root(root: str | None = None) -> str:
+    """The data root in words that mean the same in every folder and environment: an absolute path, or the URI."""
     chosen = data_root(root).removeprefix("file://")
-    if "://" not in chosen:
-        return str(Path(chosen).expanduser().absolute())
+    return chosen if "://" in chosen else str(Path(chosen).expanduser().absolute())
+
+
+def root_to_keep(root: str | None) -> str | None:
+    """The absolute root as a file may have it.
+
+    None for a URI from the environment that has credentials in it: the nodes' own environment must have them.
+    """
+    chosen = absolute_root(root)
     return chosen if root is not None or without_credentials(chosen) == chosen else None

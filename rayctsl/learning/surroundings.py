@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rayctsl.config import Config
 from rayctsl.data.library import Dataset, open_dataset
-from rayctsl.data.roots import everywhere
+from rayctsl.data.roots import root_to_keep
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -51,7 +51,7 @@ def code_checksum(package: Path = PACKAGE) -> str:
 def settled(config: Config) -> Config:
     """The config with its data named so that every node finds the same: the absolute root, and what lies there."""
     checksums = {name: open_dataset(name, config.data.root).checksum for name in config.data.tasks}
-    changes = {"root": everywhere(config.data.root), "checksums": checksums}
+    changes = {"root": root_to_keep(config.data.root), "checksums": checksums}
     return config.model_copy(update={"data": config.data.model_copy(update=changes)})
 
 

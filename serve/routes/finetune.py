@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import JSONResponse, Response
 
-from rayctsl.data.roots import data_root
+from rayctsl.data.roots import absolute_root
 from rayctsl.jobs.contracts import JobSpec, Result, Source, Status
 from rayctsl.jobs.files import MODEL, attempt_folder, job_folder
 from rayctsl.storage import Storage, open_regular
@@ -134,7 +134,7 @@ def build_spec(service: Service, body: FinetuneRequest, caller: Caller) -> JobSp
     source = Source(id=entry.id, sha256=entry.card.sha256, path=entry.initialization.path)
     return JobSpec(
         dataset=stored,
-        data_root=data_root(service.settings.data_root),
+        data_root=absolute_root(service.settings.data_root),
         initialization=source,
         seed=body.seed,
         compare_with_scratch=body.compare_with_scratch,

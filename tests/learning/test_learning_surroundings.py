@@ -10,11 +10,13 @@ import pytest
 
 from rayctsl.cluster.preflight import differences
 from rayctsl.config import Config, build_config
-from rayctsl.data.roots import everywhere
+from rayctsl.data.roots import root_to_keep
 from rayctsl.data.store import SplitInfo, write_split
 from rayctsl.learning.engine import LocalEngine
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.surroundings import Surroundings, code_checksum, settled, surroundings
+from rayctsl.sweeps.config import build_sweep, trial_config
+from rayctsl.sweeps.sweep import with_settled_data
 
 
 def make(root: Path, seed: int = 0) -> None:
@@ -47,9 +49,9 @@ def test_a_relative_root_becomes_absolute(tmp_path, monkeypatch):
 
 def test_credentials_of_the_environment_are_not_written_down(monkeypatch):
     monkeypatch.setenv("RAYCTSL_DATA", "s3://me:secret@bucket/data")
-    assert everywhere(None) is None
+    assert root_to_keep(None) is None
     monkeypatch.setenv("RAYCTSL_DATA", "s3://bucket/data")
-    assert everywhere(None) == "s3://bucket/data"
+    assert root_to_keep(None) == "s3://bucket/data"
 
 
 def test_other_images_are_refused_wherever_they_are_found(tmp_path):
@@ -87,3 +89,12 @@ def test_the_codes_checksum_follows_every_file(tmp_path):
     assert code_checksum(tmp_path) == first
     os.rename(tmp_path / "room" / "a.py", tmp_path / "room" / "b.py")
     assert code_checksum(tmp_path) != first
+
+
+def test_the_trials_of_a_sweep_have_it_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path / "data")
+    base = {"data": {"tasks": ["mine"], "root": "data"}, "inner_steps": 2, "trajectories": 1}
+    sweep = build_sweep({"base": base, "search": {"method.beta": {"grid": [0.1, 0.2]}}})
+    trial = trial_config(with_settled_data(sweep), {"method.beta": 0.2})
+    assert trial.data == settled(trial_config(sweep, {"method.beta": 0.2})).data

@@ -24,7 +24,7 @@ def test_every_image_has_one_purpose(shifted: Dataset) -> None:
 
 
 def test_meta_training_has_the_images_that_are_left(shifted: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation, "open_dataset", lambda name, root: shifted)
+    monkeypatch.setattr(validation, "open_data", lambda name, config: shifted)
     task: Any = validation.training_problem(CONFIG, KEPT, seed=0).build_task("shifted", "cpu")
     seen, everything = validation.divide(shifted, KEPT, seed=0)[0], np.arange(48)
     np.testing.assert_array_equal(task.dataset.train.images(everything), shifted.train.images(seen))
@@ -41,7 +41,7 @@ def test_accuracy_is_measured_on_images_that_nothing_was_tuned_on(
         return SimpleNamespace(run=lambda: None, curve=[SimpleNamespace(accuracy=0.5)])
 
     monkeypatch.setattr(validation, "Finetuner", spy)
-    monkeypatch.setattr(validation, "open_dataset", lambda name, root: shifted)
+    monkeypatch.setattr(validation, "open_data", lambda name, config: shifted)
     assert validation.validate({}, CONFIG, KEPT, seed=0) == 50
     _, tuned, measured = validation.divide(shifted, KEPT, seed=0)
     for given in used:

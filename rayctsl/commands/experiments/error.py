@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
         options.draws,
     )
     from rayctsl.data.library import open_dataset
-    from rayctsl.data.roots import data_root
+    from rayctsl.data.roots import absolute_root
     from rayctsl.experiments.cells import run_cells
     from rayctsl.experiments.error.measure import Network, build_learner, compute_cell
     from rayctsl.experiments.error.report import rows_of, write_report
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> None:
 
     network = Network(
         dataset=options.dataset,
-        data_root=data_root(options.data_root),
+        data_root=absolute_root(options.data_root),
         model=options.model,
         width=options.width,
         batch_size=options.batch_size,

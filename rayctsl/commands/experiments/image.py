@@ -60,6 +60,7 @@ def run(options: argparse.Namespace) -> None:
 
 def run_suite(options: argparse.Namespace, experiment: str, suite: Suite, report: Report) -> None:
     """The stages of an experiment with a suite, up to the one asked for."""
+    from rayctsl.data.roots import absolute_root
     from rayctsl.experiments.image import cells as image_cells
     from rayctsl.experiments.image import compute
     from rayctsl.experiments.image.records import Stages
@@ -67,7 +68,7 @@ def run_suite(options: argparse.Namespace, experiment: str, suite: Suite, report
 
     if options.cell:
         suite = _needed(suite, options.cell)
-    root, out = _absolute_root(options), Output(options.out)
+    root, out = absolute_root(options.data_root), Output(options.out)
     last = STAGES.index(options.cell.split("-")[0] if options.cell else options.stage)
     check_datasets(suite, root, suite.sources if last < STAGES.index("test") else (*suite.sources, *suite.targets))
     stage = Stage(options, experiment, suite.gpus, out)
@@ -143,14 +144,6 @@ def _needed(suite: Suite, cell: str) -> Suite:
     if cell.split("-")[0] not in STAGES[:-1] or method_of(cell) not in suite.methods:
         raise ValueError(f"there is no cell {cell!r} in this suite; DIR/cells shows their names")
     return suite.only((method_of(cell),))
-
-
-def _absolute_root(options: argparse.Namespace) -> str:
-    """The data root as every process finds it."""
-    from rayctsl.data.roots import data_root
-
-    root = data_root(options.data_root)
-    return root if "://" in root else str(Path(root).expanduser().absolute())
 
 
 def _connected(address: str | None) -> AbstractContextManager[object]:
