@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from rayctsl.data.batches import Batches, Normalizer, batches_in_order, generato
 from rayctsl.data.library import Dataset
 from rayctsl.data.on_device import batches_on
 from rayctsl.flat import FlatModule, build_optimizer, copy_state, load_backbone
+from rayctsl.learning.memory import room_for
 from rayctsl.learning.processor import keep_freed_memory, set_arithmetic
 from rayctsl.models import find_head
 from rayctsl.statistics import mean_and_interval
@@ -124,7 +126,8 @@ class Finetuner:
         num_test = len(self.test_split) if self.test_indices is None else len(self.test_indices)
         every = self.config.evaluation_period(num_test)
         while self.step < end:
-            self._losses.append(self._train_step())
+            with self._room():
+                self._losses.append(self._train_step())
             self.step += 1
             if self.step % every == 0 or self.step == self.config.steps:
                 point = CurvePoint(self.step, float(np.mean(self._read_losses())), self.evaluate())
@@ -132,6 +135,10 @@ class Finetuner:
                 self.curve.append(point)
                 if on_point:
                     on_point(point)
+
+    def _room(self) -> AbstractContextManager[None]:
+        remedy = "lower the recipe's batch_size (--batch-size), or use a GPU with more memory"
+        return room_for(f"fine-tuning on {self.dataset.name!r}", self.config.batch_size, self.device, remedy=remedy)
 
     def learning_rate(self) -> float:
         passed = sum(self.step >= share * self.config.steps for share in self.config.decay_at)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rayctsl.config import Config
-from rayctsl.device import OutOfMemory, Stopwatch, describe_device
+from rayctsl.device import Stopwatch, describe_device
 from rayctsl.learning.exact_sum import Grid
+from rayctsl.learning.memory import room_for
 from rayctsl.learning.processor import keep_freed_memory, set_arithmetic, why_not_bf16
 from rayctsl.learning.task_learner import COUNTED, InnerLearner
 from rayctsl.learning.tasks import Task
@@ -37,7 +39,12 @@ class TaskGroup:
         self.config, self.method, self.grid = config, method, Grid.of(config, method)
         keep_freed_memory()
         set_arithmetic(config.precision, config.deterministic)
-        self.learners = {task.name: InnerLearner(task, config) for task in tasks}
+        self.learners: dict[str, InnerLearner] = {}
+        for task in tasks:
+            with room_for(
+                f"task {task.name!r}", config.data.batch_size, getattr(task, "device", "cpu"), len(tasks) - 1
+            ):
+                self.learners[task.name] = InnerLearner(task, config)
         self.names = tuple(self.learners)
         self.dropped: set[str] = set()
         devices = [learner.theta.device for learner in self.learners.values()]
@@ -67,10 +74,8 @@ class TaskGroup:
         losses = phi.new_full((len(self.learners),), torch.nan)
         with self._stopwatch.running():
             for learner in self.active:
-                try:
+                with self._room(learner):
                     losses[self.names.index(learner.task.name)] = self.method.inner_step(learner, phi, step)
-                except torch.OutOfMemoryError as error:
-                    raise self._too_large(learner.task.name) from error
         self.alive &= losses.isfinite()
         return losses
 
@@ -78,7 +83,8 @@ class TaskGroup:
         """The sum over this group's tasks in units of the grid, with the number of tasks as its last entry."""
         total = self.grid.no_tasks(phi)
         for learner in self.active:
-            pull = self.method.contribution(learner, phi, step)
+            with self._room(learner):
+                pull = self.method.contribution(learner, phi, step)
             # A step from a finite loss may still overflow: catch it before it reaches phi and everyone else.
             alive = self.alive[self.names.index(learner.task.name)]
             alive.copy_(self.grid.add(total, pull, alive))
@@ -102,13 +108,9 @@ class TaskGroup:
             f"task {name!r} diverged (a {value} at {where}); lower beta or alpha, or set on_non_finite=drop"
         )
 
-    def _too_large(self, name: str) -> OutOfMemory:
-        return OutOfMemory(
-            f"task {name!r} does not fit on {describe_device(self.device)} with batches of "
-            f"{self.config.data.batch_size} images, next to {len(self.learners) - 1} other tasks: "
-            "lower data.batch_size, or give each learner fewer tasks or a larger share of a GPU "
-            "(topology.workers, topology.gpus_per_learner)"
-        )
+    def _room(self, learner: InnerLearner) -> AbstractContextManager[None]:
+        batch, others = self.config.data.batch_size, len(self.learners) - 1
+        return room_for(f"task {learner.task.name!r}", batch, self.device, others)
 
     def take_seconds(self) -> float:
         """Computing seconds since the last call; only when a chunk has ended."""

@@ -200,10 +200,31 @@ def test_a_task_that_does_not_fit_is_named_with_what_to_change(strict_device, ro
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
 
     monkeypatch.setattr(engine.group.learners["colour"], "compute_gradient", refuse)
-    with pytest.raises(
-        OutOfMemory, match=r"task 'colour' does not fit on strict device .* batches of 8 .*data.batch_size"
-    ):
+    named = (
+        r"task 'colour' does not fit on strict device .* batches of 8 .*next to 1 other tasks: lower data.batch_size"
+    )
+    with pytest.raises(OutOfMemory, match=named):
         engine.run(0, 1)
+    held_out = LocalEngine(Problem.of(config_of(root, "fomaml")))
+    monkeypatch.setattr(held_out.group.learners["colour"], "held_out_gradient", refuse)
+    with pytest.raises(OutOfMemory, match=named):
+        held_out.run(0, 3)
+    monkeypatch.setattr(ImageTask, "build_module", refuse)
+    with pytest.raises(OutOfMemory, match=r"task 'grey' does not fit"):
+        LocalEngine(Problem.of(config_of(root)))
+
+
+def test_a_fine_tuning_that_does_not_fit_says_so(strict_device, root, monkeypatch):
+    each = tuner(open_dataset("colour", root), FinetuneConfig(steps=1, batch_size=8), strict_device)
+
+    def refuse(step: int) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+
+    monkeypatch.setattr(each, "batches", refuse)
+    with pytest.raises(
+        OutOfMemory, match=r"fine-tuning on 'colour' does not fit on strict .* batches of 8 .*batch_size"
+    ):
+        each.run()
 
 
 def test_precision_is_a_named_choice(root):
