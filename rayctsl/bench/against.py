@@ -12,9 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
-from rayctsl.bench.rounds import median_and_spread
+from rayctsl.bench.rounds import Figures, median_and_spread
 
 HERE = Path(__file__).parents[2]
 
@@ -56,7 +55,7 @@ with tempfile.TemporaryDirectory() as folder, connected("local"):
 class Side:
     """A run of one checkout's code."""
 
-    def __init__(self, folder: Path, *arguments: Any):
+    def __init__(self, folder: Path, *arguments: str | int | None):
         self._process = subprocess.Popen(
             [sys.executable, "-c", SIDE, json.dumps(arguments)],
             cwd=folder,
@@ -66,22 +65,22 @@ class Side:
             text=True,
         )
         self.folder = folder
-        self.packing: list[list[str]] = self._answer()
+        self.packing: list[list[str]] = json.loads(self._answer())
 
     def run(self, steps: int) -> tuple[float, float]:
         """Over at least so many steps: steps per second, and CPU seconds per step of all actors."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{steps}\n")
         self._process.stdin.flush()
-        rate, spent = self._answer()
+        rate, spent = json.loads(self._answer())
         return rate, spent
 
-    def _answer(self) -> Any:
+    def _answer(self) -> str:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError(f"the run of {self.folder} ended; its error is above")
-        return json.loads(line)
+        return line
 
     def __enter__(self) -> Side:
         return self
@@ -97,7 +96,7 @@ class Side:
 
 def measure_against(
     folder: Path, model: str, sizes: str | None, batch_size: int | None, workers: int, steps: int, rounds: int
-) -> dict[str, Any]:
+) -> Figures:
     """Steps per second of both and ours over the other's, as medians over the rounds.
 
     `cpu_ratio` is the other's CPU time per step over ours, which a busy machine disturbs less.

@@ -24,10 +24,12 @@ from rayctsl.cluster.exchange.shared_memory import remove_segment
 from rayctsl.cluster.membership import Membership, Place
 from rayctsl.cluster.note import Note, note_name, read_note
 from rayctsl.cluster.parts import Part
+from rayctsl.cluster.preflight import differences
 from rayctsl.config import Config
 from rayctsl.device import choose_device, synchronize
 from rayctsl.learning.group import TaskGroup
 from rayctsl.learning.loop import keep_here, run_steps
+from rayctsl.learning.memory import room_for
 from rayctsl.learning.meta_learner import OuterLearner
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.snapshot import TaskState, write_task_files
@@ -67,13 +69,19 @@ class Worker:
 
     @ray.method(concurrency_group="control")
     def beat(self) -> int:
-        """Answered at once by a process that lives, whatever it computes: its process number."""
-        return os.getpid()
+        """Answered at once by a process that lives, whatever it computes: the gradients that it has begun so far."""
+        return int(self.group.counts().sum()) if self.group is not None else 0
 
     @ray.method(concurrency_group="control")
     def read_note(self, name: str) -> tuple[int, str] | None:
         """What a process of this node that is gone was at."""
         return read_note(name)
+
+    def preflight(
+        self, expected: dict[str, str], names: list[str], root: str | None, checksums: dict[str, str]
+    ) -> list[str]:
+        """How this node differs from what the driver expects of it; fetches the datasets."""
+        return differences(expected, names, root, checksums)
 
     def host(self, problem: Problem, names: tuple[str, ...], run_id: str) -> list[str]:
         """Build the learners of these tasks anew, so that nothing of an earlier life remains; returns notices."""
@@ -136,6 +144,8 @@ class Worker:
         """Inner steps start .. stop - 1."""
         assert self.group is not None
         assert self.meta is not None
+        if self.connection is not None:
+            self.connection.check()  # the chunk before this one, in the queue, may have been called off
         waited, sent = self._traffic()
         exchange = self.connection or keep_here
         try:
@@ -182,9 +192,10 @@ class TaskLearner(Worker):
         while rounds <= MEASURED_ROUNDS or time.perf_counter() - begun < MEASURED_SECONDS * len(names):
             for name, learner in learners.items():
                 started = time.perf_counter()
-                learner.compute_gradient(rounds)
-                learner.apply_gradient()
-                synchronize(self.device)
+                with room_for(f"task {name!r}", problem.config.data.batch_size, self.device, len(names) - 1):
+                    learner.compute_gradient(rounds)
+                    learner.apply_gradient()
+                    synchronize(self.device)
                 seconds[name].append(time.perf_counter() - started)
             rounds += 1
         # The first round fetches memory, and what disturbs a step only makes it longer.

@@ -9,7 +9,11 @@ import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from rayctsl.cluster.exchange import PeerLost
-from rayctsl.cluster.faults import Silent, is_device_fault
+from rayctsl.cluster.faults import Silent, Stuck, is_device_fault
+
+Reference = Any  # Ray's, of a result on its way
+Actor = Any  # Ray's handle of one
+Calls = dict[Reference, Actor]
 
 POLL_SECONDS = 0.2
 BEAT_SECONDS = 2.0  # between two heartbeats
@@ -17,13 +21,23 @@ SILENT_SECONDS = 10.0  # without an answer, a process counts as lost: frozen, cu
 
 
 class Watch:
-    """Some running calls, by reference, each of an actor of its own."""
+    """Some running calls, by reference.
 
-    def __init__(self, running: dict[Any, Any]):
-        self.running = running
-        self.actor: Any = None  # of the call that ended the wait
-        self._beats: dict[Any, Any] = {}  # answers on their way, by actor
+    A process is lost when it gives no sign of life, and all are stuck when none gets on: with a kernel that never ends,
+    or a message that never comes, everybody goes on answering.
+    """
+
+    def __init__(self, running: Calls, patience: float | None = None):
+        """
+        Args:
+            patience: seconds without progress of any actor; for ever when absent.
+        """
+        self.running, self.patience = running, patience
+        self.actor: Actor = None  # of the call that ended the wait
+        self._beats: dict[Actor, Reference] = {}  # answers on their way, by actor
         self._heard = dict.fromkeys(running.values(), time.monotonic())
+        self._progress: dict[Actor, int] = {}  # how far each actor has come
+        self._moved = time.monotonic()  # when one of them got on last
         self._next_beat = time.monotonic() + BEAT_SECONDS
 
     def results(self) -> list[Any]:
@@ -37,7 +51,7 @@ class Watch:
             self._listen([self.running[reference] for reference in waiting])
         return ray.get(list(self.running))
 
-    def _listen(self, actors: list[Any]) -> None:
+    def _listen(self, actors: list[Actor]) -> None:
         """Ask those that still compute for a sign of life, in a thread that they keep for it."""
         now = time.monotonic()
         if now < self._next_beat:
@@ -47,15 +61,29 @@ class Watch:
             beat = self._beats.pop(actor, None)
             if beat is None or ray.wait([beat], timeout=0)[0]:
                 if beat is not None:
-                    self._heard[actor] = now
+                    self._hear(actor, beat, now)
                 beat = actor.beat.remote()
             self._beats[actor] = beat
             if now - self._heard[actor] > SILENT_SECONDS:
                 self.actor = actor
                 raise Silent(f"has been silent for {now - self._heard[actor]:.0f} s")
+        if self.patience is not None and now - self._moved > self.patience:
+            self.actor = None
+            raise Stuck(f"the learners have made no progress for {now - self._moved:.0f} s")
+
+    def _hear(self, actor: Actor, beat: Reference, now: float) -> None:
+        self._heard[actor] = now
+        try:
+            progress = ray.get(beat)
+        except RayError:
+            return  # its own call will tell
+        if progress != self._progress.get(actor):
+            self._progress[actor], self._moved = progress, now
 
     def fault(self, cause: BaseException) -> BaseException | None:
         """The fault to recover from, whose actor is of no more use; None when the run itself has failed."""
+        if isinstance(cause, Stuck):
+            return cause  # who of them cannot be woken is found out when the chunk is called off
         if isinstance(cause, Silent) or is_device_fault(cause):
             ray.kill(self.actor)
             return cause

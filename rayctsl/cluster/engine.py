@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -20,14 +20,15 @@ from ray.util.placement_group import PlacementGroup
 from torch import Tensor
 
 from rayctsl.cluster.balance import Balance
-from rayctsl.cluster.calls import Watch
+from rayctsl.cluster.calls import Actor, Calls, Watch
 from rayctsl.cluster.captures import Captures
 from rayctsl.cluster.exchange import PeerLost
 from rayctsl.cluster.faults import Silent, cause_of, describe
 from rayctsl.cluster.live import LiveView
-from rayctsl.cluster.membership import Membership, alone, by_collective, by_ray_calls, by_shared_memory
+from rayctsl.cluster.membership import Membership, arrange
 from rayctsl.cluster.packing import Packing
-from rayctsl.cluster.parts import join_parts
+from rayctsl.cluster.parts import Begun, Part, join_parts
+from rayctsl.cluster.preflight import Preflight
 from rayctsl.cluster.resources import connected, gpus_of
 from rayctsl.cluster.team import START_SECONDS, Team
 from rayctsl.config import Config
@@ -84,19 +85,24 @@ class RayEngine:
         self._faults = 0
         self._live = LiveView(problem.task_names)
         self._captures = Captures(self.team)
+        self._preflight = Preflight(self.config.data)
+        self._begun: Begun | None = None  # the chunk after the one that is being collected
+        self._better: Packing | None = None  # to be taken when nothing is under way
+        self._collected = 0.0  # when the last chunk was
 
     @property
-    def learners(self) -> list[Any]:
+    def learners(self) -> list[Actor]:
         return [member.actor for member in self.team.learners]
 
     @property
-    def meta(self) -> Any:
+    def meta(self) -> Actor:
         return self.team.meta.actor if self.team.meta else None
 
     # Building the group
 
     def start(self, state: RunState | None) -> None:
         """Assemble the team and set every process to `state`."""
+        self._begun = self._better = None
         try:
             self.say("starting the learners" if self._generation == 0 else "gathering the learners again")
             self.team.assemble()
@@ -128,8 +134,9 @@ class RayEngine:
             self.packing = self.balance.pack(len(self.learners))
         self.balance.begin(self.packing)
         actors, shares = self.team.actors, [*self.packing.learners, ()]
+        self._check_nodes(shares)
         stored = ray.put(self.problem)
-        told = _get([a.host.remote(stored, names, self.run_id) for a, names in zip(actors, shares, strict=True)])
+        told = self._collect({a.host.remote(stored, n, self.run_id): a for a, n in zip(actors, shares, strict=True)})
         self._notices = list(dict.fromkeys(notice for notices in told for notice in notices))
         meta_state = ray.put(state.meta if state else {"phi": _get(actors[0].first_phi.remote())})
         parts = [self._captures.share(state, names) for names in shares]
@@ -138,27 +145,25 @@ class RayEngine:
         _get([actor.join.remote(member) for actor, member in zip(actors, memberships, strict=True)])
         _get([actor.forget_segment.remote() for actor in actors])
 
+    def _check_nodes(self, shares: Sequence[Sequence[str]]) -> None:
+        """Every node has the driver's code and data, or is refused. However long it copies: there is no deadline."""
+        self._preflight.check(list(zip(self.team.actors, self.team.places, shares, strict=True)), self._collect)
+
     def _measure(self) -> None:
         """Every task's cost with all learners busy, as they will be."""
         self.say("measuring what a step of each task costs")
         names, count = self.problem.task_names, len(self.learners)
+        shares = [names[place::count] for place in range(count)]
+        self._check_nodes([*shares, ()])
         stored = ray.put(self.problem)
-        calls = [actor.measure.remote(stored, names[n::count]) for n, actor in enumerate(self.learners)]
-        for measured in _get(calls):
+        calls = {actor.measure.remote(stored, share): actor for actor, share in zip(self.learners, shares, strict=True)}
+        for measured in self._collect(calls):
             self.balance.costs.update(measured)
 
     def _memberships(self, size: int) -> list[Membership]:
-        generation = f"{self.run_id}-{self._generation}"
-        if len(self.learners) == 1:
-            return alone(generation)
-        if self.topology.transport == "objects":
-            return by_ray_calls(generation, self.meta, self.learners)
-        if self.backend:
-            return by_collective(generation, self.backend, _get(self.meta.open_store.remote()), len(self.learners))
-        places = self.team.places
-        several = len({place.node for place in places}) > 1
-        store = _get(self.meta.open_store.remote()) if several else None
-        return by_shared_memory(generation, places, size, store)
+        exchange = "alone" if len(self.learners) == 1 else self.backend or self.topology.transport
+        name, team, meta = f"{self.run_id}-{self._generation}", self.team, self.meta
+        return arrange(exchange, name, team.actors, team.places, size, lambda: _get(meta.open_store.remote()))
 
     @property
     def _meta_follows(self) -> bool:
@@ -167,27 +172,48 @@ class RayEngine:
 
     # Running
 
-    def run(self, start: int, stop: int) -> Chunk:
-        self._move_tasks(start)
-        started = time.perf_counter()
-        running = {actor.run.remote(start, stop): actor for actor in self.learners}
-        if self._meta_follows:
-            learner_parts = self._collect(running)
-            self._collect({self.meta.follow.remote(self.learners[0].capture_meta.remote()): self.meta})
-        else:
-            running[self.meta.run.remote(start, stop)] = self.meta
-            learner_parts = self._collect(running)[:-1]
+    def run(self, start: int, stop: int, then: int | None = None) -> Chunk:
+        """Inner steps start .. stop - 1; those up to `then` are begun as well, if nothing is to be decided before."""
+        begun, self._begun = self._begun, None
+        if begun is None:
+            self._move_tasks(start)
+            begun = self._begin_chunk(start, stop)
+        assert (begun.start, begun.stop) == (start, stop), "what was begun has to be asked for"
+        if then is not None and self._stays_as_it_is():
+            self._begun = self._begin_chunk(stop, then)
+        parts: list[Part] = self._collect(begun.calls, patience=self.topology.timeout_seconds)[:-1]
         assert self.packing is not None
-        chunk = join_parts(learner_parts, self.packing, self.problem.task_names, time.perf_counter() - started)
-        self.balance.note([part.busy_seconds for part in learner_parts], stop - start)
+        now = time.perf_counter()
+        seconds, self._collected = now - max(begun.at, self._collected), now
+        chunk = join_parts(parts, self.packing, self.problem.task_names, seconds)
+        self.balance.note([part.busy_seconds for part in parts], stop - start)
         self._live.show(chunk, stop)
         return chunk
+
+    @property
+    def under_way(self) -> int | None:
+        """Where the chunk ends that was begun ahead."""
+        return self._begun.stop if self._begun else None
+
+    def _begin_chunk(self, start: int, stop: int) -> Begun:
+        """Queue a chunk's calls, the meta-learner's last; actors take their calls in order."""
+        calls = {actor.run.remote(start, stop): actor for actor in self.learners}
+        if self._meta_follows:
+            last = self.meta.follow.remote(self.learners[0].capture_meta.remote())
+        else:
+            last = self.meta.run.remote(start, stop)
+        return Begun(start, stop, {**calls, last: self.meta}, time.perf_counter())
+
+    def _stays_as_it_is(self) -> bool:
+        """Whether no learner is about to come, and none is to be relieved."""
+        self._better = self._better or self.balance.improve()
+        return self._better is None and not self.team.look_for_room()
 
     def _move_tasks(self, step: int) -> None:
         """Take in learners that have come, or relieve slow ones; between two chunks, wherever they end."""
         better = None
         if not self.team.grow():
-            better = self.balance.improve()
+            better, self._better = self._better or self.balance.improve(), None
             if better is None:
                 return
         try:
@@ -197,9 +223,9 @@ class RayEngine:
         except (RayError, PeerLost, GetTimeoutError) as error:
             raise self._fault(cause_of(error) if isinstance(error, RayError) else error, "a process") from error
 
-    def _collect(self, running: dict[Any, Any]) -> list[Any]:
+    def _collect(self, running: Calls, patience: float | None = None) -> list[Any]:
         """The results of calls, given by reference and actor; the first fault wakes everyone and is raised."""
-        watch = Watch(running)
+        watch = Watch(running, patience)
         try:
             return watch.results()
         except (RayError, Silent) as error:
@@ -210,20 +236,24 @@ class RayEngine:
                 raise cause from None
             raise self._fault(fault, self._name(watch.actor), actor=watch.actor) from error
 
-    def _fault(self, error: BaseException, who: str, actor: Any = None) -> EngineFault:
+    def _fault(self, error: BaseException, who: str, actor: Actor = None) -> EngineFault:
         self._faults += 1
         self._live.count_faults(self._faults)
         return self.team.explain(error, describe(error, who), actor, self.run_id)
 
-    def _name(self, actor: Any) -> str:
-        if actor is None or actor is self.meta or self.packing is None:
-            return "the meta-learner" if actor is not None else "a process"
-        hosted = self.packing.learners[self.learners.index(actor)]
+    def _name(self, actor: Actor) -> str:
+        if self.meta is not None and actor is self.meta:
+            return "the meta-learner"
+        place = self.learners.index(actor) if actor in self.learners else len(self.learners)
+        if self.packing is None or place >= len(self.packing.learners):
+            return "a process"
+        hosted = self.packing.learners[place]
         return f"the learner of {', '.join(hosted[:3])}{' …' if len(hosted) > 3 else ''}"
 
     def capture(self, step: int, into: str | None = None) -> Future[RunState]:
         """Copies taken now; they are fetched, or written by the learners themselves, while the run goes on."""
         assert self.packing is not None
+        assert self._begun is None, "the learners are past this step"
         hosts = self.team.learners[: len(self.packing.learners)]  # who has just come, at the end, hosts nothing yet
         facts = {
             "packing": self.packing.to_json(),

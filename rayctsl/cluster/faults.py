@@ -15,6 +15,10 @@ class Silent(RuntimeError):
     """A process has not answered for a while, though Ray does not know it to be dead."""
 
 
+class Stuck(Silent):
+    """All processes answer, and none gets on."""
+
+
 DEVICE_FAULTS = (
     "AcceleratorError",
     "CUDA error",
@@ -29,7 +33,7 @@ DEVICE_FAULTS = (
 
 def describe(error: BaseException, who: str = "a process") -> str:
     """One sentence; of Ray's paragraphs only what a user can use."""
-    if isinstance(error, PeerLost):
+    if isinstance(error, (PeerLost, Stuck)):
         return _first_line(error)
     if isinstance(error, Silent):
         return f"{who} {error}"
@@ -61,6 +65,18 @@ def is_preemption(error: BaseException) -> bool:
     text = str(error)
     drained = "DRAIN" in text or "drained" in text or "expected termination" in text.lower()
     return bool(getattr(error, "preempted", False)) or (isinstance(error, RayActorError) and drained)
+
+
+def check_importable(error: RayError) -> None:
+    """Refuse a node that does not have the code, in place of starting actors there again and again."""
+    text = str(error)
+    if "failed to import on the worker" in text or ("creation task" in text and "ModuleNotFoundError" in text):
+        missing = re.findall(r"No module named '?([\w.]+)'?", text)
+        what = f"module {missing[-1]}" if missing else "rayctsl"
+        raise ValueError(
+            f"a node of the cluster cannot import {what}: install the same packages on all nodes, or let Ray carry "
+            "the code there (docs/OPERATIONS.md)"
+        )
 
 
 def is_device_fault(error: BaseException) -> bool:

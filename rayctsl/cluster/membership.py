@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,31 @@ class Membership:
                 f"the driver's rayctsl speaks version {self.version} of the exchange, this node's {VERSION}; "
                 "install the same rayctsl on all nodes"
             )
+
+
+def arrange(
+    exchange: str,
+    generation: str,
+    actors: list[Any],
+    places: list[Place],
+    size: int,
+    open_store: Callable[[], StoreAddress],
+) -> list[Membership]:
+    """Every actor's part.
+
+    Args:
+        exchange: `alone`, `objects` (Ray calls), `collective` (shared memory first), or a backend of torch.distributed.
+        open_store: where the processes of a collective find each other; called if there is one.
+    """
+    *learners, meta = actors
+    if exchange == "alone":
+        return alone(generation)
+    if exchange == "objects":
+        return by_ray_calls(generation, meta, learners)
+    if exchange != "collective":
+        return by_collective(generation, exchange, open_store(), len(learners))
+    several = len({place.node for place in places}) > 1
+    return by_shared_memory(generation, places, size, open_store() if several else None)
 
 
 def alone(generation: str) -> list[Membership]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rayctsl.cluster.calls import Calls
 from rayctsl.cluster.packing import Packing
 from rayctsl.learning.engine import Chunk
 
@@ -24,6 +25,16 @@ class Part:
     stall_seconds: float
     bytes_sent: int
     rss_bytes: int
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A chunk under way: its calls by reference, each with its actor, the meta-learner's last."""
+
+    start: int
+    stop: int
+    calls: Calls
+    at: float  # the host's clock
 
 
 def join_parts(parts: Sequence[Part], packing: Packing, task_names: Sequence[str], seconds: float) -> Chunk:

@@ -5,10 +5,10 @@ What must be on the nodes: docs/OPERATIONS.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
+from rayctsl.cluster.calls import Actor, Calls, Reference
 from rayctsl.cluster.membership import Place
 from rayctsl.config import DataConfig
 from rayctsl.learning.surroundings import Surroundings, open_checked, surroundings
@@ -30,11 +30,14 @@ def differences(
     return found
 
 
+Hosting = tuple[Actor, Place, Sequence[str]]  # an actor, where it is, the tasks that it is to host
+
+
 @dataclass(frozen=True)
 class Question:
     """What a node is asked, and by which of its actors."""
 
-    actor: Any
+    actor: Actor
     place: Place
     names: frozenset[str]
 
@@ -46,15 +49,16 @@ class Preflight:
         self.data = data
         self._passed: dict[str, frozenset[str]] = {}
 
-    def ask(self, seats: Sequence[tuple[Any, Place, Sequence[str]]]) -> dict[Any, Question]:
-        """The questions that are open, by reference.
+    def check(self, hostings: Sequence[Hosting], collect: Callable[[Calls], list[list[str]]]) -> None:
+        """Ask what is open, with the function that waits for calls, given by reference and actor."""
+        asked = self.ask(hostings)
+        self.judge(list(asked.values()), collect({call: question.actor for call, question in asked.items()}))
 
-        Args:
-            seats: every actor, its place, and the tasks that it is to host.
-        """
+    def ask(self, hostings: Sequence[Hosting]) -> dict[Reference, Question]:
+        """The questions that are open, by reference."""
         here, data, asked = asdict(surroundings()), self.data, {}
-        for node in dict.fromkeys(place.node for _, place, _ in seats):
-            own = [seat for seat in seats if seat[1].node == node]
+        for node in dict.fromkeys(place.node for _, place, _ in hostings):
+            own = [hosting for hosting in hostings if hosting[1].node == node]
             names = frozenset(name for _, _, hosted in own for name in hosted if name in data.checksums)
             new = names - self._passed.get(node, frozenset())
             if new or node not in self._passed:

@@ -16,7 +16,7 @@ from ray.util.placement_group import PlacementGroup, placement_group_table, remo
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rayctsl.cluster.actors import MetaLearner, TaskLearner
-from rayctsl.cluster.faults import is_preemption
+from rayctsl.cluster.faults import check_importable, is_preemption
 from rayctsl.cluster.membership import Place
 from rayctsl.cluster.note import note_name
 from rayctsl.cluster.resources import choose_num_learners, gpus_of, reserve, wish_for
@@ -129,10 +129,15 @@ class Team:
             self.meta = None
         return lost
 
-    def grow(self) -> bool:
-        """Look for room now and then, start learners there, and take in those that are ready; whether any came."""
+    def look_for_room(self) -> bool:
+        """Look for room now and then, and start learners there; whether any are on their way."""
         if time.monotonic() - self._looked > LOOK_SECONDS:
             self._start_missing()
+        return bool(self._starting)
+
+    def grow(self) -> bool:
+        """Take in the learners that have come meanwhile; whether any did."""
+        self.look_for_room()
         before = len(self.learners)
         if self._starting:
             self._welcome(timeout=0.0)
@@ -183,7 +188,8 @@ class Team:
             member = waiting[reference]
             try:
                 member.place = ray.get(reference)
-            except RayError:
+            except RayError as error:
+                check_importable(error)
                 member.place = None  # it did not live to answer; another will be started
             if member is self._starting_meta:
                 self._starting_meta, self.meta = None, member if member.place else None

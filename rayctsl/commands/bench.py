@@ -135,6 +135,15 @@ def _accelerator(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", metavar="FILE.md", default="accelerator.md", help="where the report goes")
 
 
+def _ahead(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workers", type=int, default=2, help="learners")
+    parser.add_argument("--tasks", type=int, default=4)
+    parser.add_argument("--work-ms", type=float, default=2.0, help="work of one task's inner step")
+    parser.add_argument("--steps", type=int, default=20, help="steps per chunk")
+    parser.add_argument("--chunks", type=int, default=20, help="chunks in a row")
+    parser.add_argument("--rounds", type=int, default=7)
+
+
 BENCHES = {
     "step": Bench("a whole run against the machine's limit and the obvious program", _step),
     "inner": Bench("each way to speed up the inner step against plain eager fp32", _inner),
@@ -145,6 +154,7 @@ BENCHES = {
     "same": Bench("phi of every method for every number of learners, nodes and transport", _same),
     "transport": Bench("the meta-update with idle learners against plain gloo", _transport),
     "scale": Bench("cost of a step against tasks and learners, and the time to the first step", _scale),
+    "ahead": Bench("what learners would wait for the driver between two chunks of steps", _ahead),
     "plan": Bench("predict a run on a cluster that is not here", _plan),
     "packing": Bench("how near the packing of the paper's sizes is to the best one", _packing),
     "accelerator": Bench("check on this machine's GPU what is promised of GPUs", _accelerator),

@@ -15,13 +15,13 @@ FIRST_PIECE, LARGEST_PIECE = 2**16, 2**23  # bytes asked for at once
 PIECE_SECONDS = 1.0  # that a piece should take
 
 
-class Source(Protocol):
+class Readable(Protocol):
     """What pyarrow opens."""
 
     def read(self, nbytes: int, /) -> bytes: ...
 
 
-def copy_while_moving(open_source: Callable[[], AbstractContextManager[Source]], target: Path) -> None:
+def copy_while_moving(open_source: Callable[[], AbstractContextManager[Readable]], target: Path) -> None:
     """Copy a file that some filesystem opens.
 
     A thread reads, for a read may never return: then it is left alone, and ValueError says for how long nothing came.
@@ -53,7 +53,7 @@ class Reader:
     """Hands over the pieces of a file, an empty one at its end, or the exception that ended it."""
 
     def __init__(
-        self, open_source: Callable[[], AbstractContextManager[Source]], pieces: queue.Queue[bytes | Exception]
+        self, open_source: Callable[[], AbstractContextManager[Readable]], pieces: queue.Queue[bytes | Exception]
     ):
         self.open_source, self.pieces = open_source, pieces
         self.stop = threading.Event()

@@ -44,6 +44,8 @@ class Chunk:
 class Engine(Protocol):
     """Computes the steps of one problem.
 
+    `run` takes inner steps start .. stop - 1. Told where the chunk after them would end, `then`, an engine may begin it
+    before it returns: `under_way` is where it ends, it has to be asked for next, and until then nothing is captured.
     `capture` is given the address of the snapshot's folder `into` which tasks' states may be written straight away.
     """
 
@@ -51,8 +53,10 @@ class Engine(Protocol):
 
     @property
     def computed_on(self) -> str: ...  # the kind of processor and the number of threads, which decide the bits
+    @property
+    def under_way(self) -> int | None: ...
     def start(self, state: RunState | None) -> None: ...
-    def run(self, start: int, stop: int) -> Chunk: ...
+    def run(self, start: int, stop: int, then: int | None = None) -> Chunk: ...
     def capture(self, step: int, into: str | None = None) -> Future[RunState]: ...
     def name_phi(self, phi: Tensor) -> dict[str, Tensor]: ...
     def on_learner(self, function: Callable[[str], Result]) -> Result: ...
@@ -62,6 +66,8 @@ class Engine(Protocol):
 
 class LocalEngine:
     """All tasks in this process, on its accelerator if it has one."""
+
+    under_way = None
 
     def __init__(self, problem: Problem, device: str | None = None):
         self.problem, config = problem, problem.config
@@ -78,7 +84,7 @@ class LocalEngine:
             self.meta.load_state(state.meta)
             self.group.load_states(state.tasks)
 
-    def run(self, start: int, stop: int) -> Chunk:
+    def run(self, start: int, stop: int, then: int | None = None) -> Chunk:
         started = time.perf_counter()
         with num_threads(self.problem.config.topology.threads):
             records = run_steps(start, stop, self.problem.config.inner_steps, self.method, self.group, self.meta)

@@ -157,18 +157,33 @@ class Run:
                 self.progress.say(f"continuing at inner step {self.step} of {self.total}")
         self.begun = True
 
-    def advance(self) -> None:
-        """One chunk of steps."""
-        target = _chunk_end(self.step, self.config, self.seconds_per_step)
-        chunk = self.engine.run(self.step, target)
+    def advance(self, last: bool = False) -> None:
+        """One chunk of steps; the next may be under way when it returns, unless it is the `last`."""
+        target = self.engine.under_way or _chunk_end(self.step, self.config, self.seconds_per_step)
+        chunk = self.engine.run(self.step, target, None if last else self._end_after(target))
         self.seconds_per_step, self.counts = chunk.seconds / (target - self.step), chunk.counts
         record(self.metrics, chunk, self.step, self.problem)
         self.progress.advance(target - self.step, note(chunk), details(chunk))
         self.step = target
-        if self.step % self.config.snapshot_every == 0 or self.step == self.total:
+        if self._is_due(self.step):
             self.lease.check()
             self.writer.write(self._capture())
             self.metrics.save()
+
+    def _is_due(self, step: int) -> bool:
+        """Whether the state is wanted after a step."""
+        return step % self.config.snapshot_every == 0 or step == self.total
+
+    def _end_after(self, step: int) -> int | None:
+        """Where the chunk that begins at `step` will end, if learners may begin it without hearing from anyone."""
+        if self.seconds_per_step is None or self._is_due(step):
+            return None
+        return _chunk_end(step, self.config, self.seconds_per_step)
+
+    def drain(self) -> None:
+        """Take the chunk that is under way, so that the engine stands where the run does."""
+        if self.engine.under_way is not None:
+            self.advance(last=True)
 
     def _capture(self) -> Future[RunState]:
         return self.engine.capture(self.step, self.folder.snapshot_address(self.step, self.lease))
@@ -213,6 +228,7 @@ class Run:
 
     def finish(self, stopped_by: int) -> Initialization:
         """Save what there is; at the end of the run the initialization and the plots too."""
+        self.drain()
         if stopped_by:
             self.progress.say(f"stopping: saving a snapshot at inner step {self.step}")
         final = self.engine.capture(self.step).result()

@@ -53,3 +53,22 @@ def test_an_unreachable_group_is_a_lost_peer():
         address = StoreAddress("127.0.0.1", probe.getsockname()[1])
         with pytest.raises(PeerLost, match="do not reach each other"):
             connect(CollectivePlan("gloo", address, "g", 0, 2), 1.0)
+
+
+def test_what_an_aborted_collective_returns_is_not_trusted(monkeypatch):
+    """NCCL's calls return as if nothing had happened; gloo stands in for it here, in a group of one."""
+    plain, aborted = distributed.init_process_group, []
+    monkeypatch.setattr(distributed, "init_process_group", lambda backend, **options: plain("gloo", **options))
+    monkeypatch.setattr(distributed.distributed_c10d, "_abort_process_group", lambda: aborted.append(True))
+    store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    connection = connect(CollectivePlan("nccl", StoreAddress("127.0.0.1", store.port), "g", 0, 1), 60)
+    try:
+        assert torch.equal(connection(torch.ones(2)).result(), torch.ones(2))
+        connection.check()
+        connection.abort()
+        assert aborted == [True], "nobody woke who waits on the device"
+        connection(torch.ones(2)).result()
+        with pytest.raises(PeerLost, match="called off"):
+            connection.check()
+    finally:
+        connection.close()

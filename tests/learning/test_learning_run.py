@@ -56,7 +56,7 @@ class FaultyEngine(LocalEngine):
         super().__init__(problem)
         self.faults = faults
 
-    def run(self, start: int, stop: int) -> Chunk:
+    def run(self, start: int, stop: int, then: int | None = None) -> Chunk:
         for step in range(start, stop):
             if self.faults.get(step):
                 raise self.faults[step].pop(0)

@@ -214,7 +214,7 @@ def test_a_candidate_is_trained_without_the_images_that_score_it(packs, tiny, mo
     trained: list[int] = []
 
     class Watched(LocalEngine):
-        def run(self, start: int, stop: int) -> Any:
+        def run(self, start: int, stop: int, then: int | None = None) -> Any:
             trained.extend(len(learner.task.dataset.train) for learner in self.group.learners.values())
             return super().run(start, stop)
 
