@@ -66,7 +66,6 @@ def in_order(wanted: list[str], *traces: list[str]) -> list[str]:
 
 
 @pytest.mark.ray
-@pytest.mark.long
 def test_a_training_step_takes_the_walk(kept_actors: None, data_root: Path, tmp_path: Path) -> None:
     from rayctsl.cluster.engine import RayEngine
     from rayctsl.cluster.testbed import answers, call_inside
@@ -75,8 +74,8 @@ def test_a_training_step_takes_the_walk(kept_actors: None, data_root: Path, tmp_
     from rayctsl.learning.run import Run
     from rayctsl.learning.run_folder import RunFolder
 
-    keys = {"data.tasks": ["latin", "shapes"], "topology.workers": 2, "tensorboard": False, "snapshot_every": 100}
-    config = load_config("configs/demo.yaml", keys)
+    keys = {"data.tasks": ["latin", "shapes"], "topology.workers": 2, "tensorboard": False}
+    config = load_config("configs/demo.yaml", {**keys, "inner_steps": 3, "trajectories": 1})
     problem = Problem.of(config)
     engine = RayEngine(problem, measure_costs=False)
     with Run(engine, problem, RunFolder.open(str(tmp_path / "run"), config), log=io.StringIO()) as run:
@@ -87,11 +86,11 @@ def test_a_training_step_takes_the_walk(kept_actors: None, data_root: Path, tmp_
         with Trace() as driver:
             run.advance()
         learner, _, meta = answers([call_inside(actor, end_trace) for actor in actors])
-    wanted = walk("The walk of a training step")
-    assert in_order(wanted, list(driver.files)[:2], learner, meta, list(driver.files)) == wanted
+    wanted, before = walk("The walk of a training step"), list(driver.files)
+    before = before[: before.index("rayctsl/cluster/engine.py") + 1]
+    assert in_order(wanted, before, learner, meta) == wanted
 
 
-@pytest.mark.long
 def test_a_finetune_job_takes_the_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from starlette.testclient import TestClient
 
