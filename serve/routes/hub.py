@@ -6,7 +6,6 @@ hash of its card.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from datetime import UTC, datetime
@@ -39,14 +38,14 @@ DOCUMENT: Responses = {200: {"content": {"application/json": {"schema": {"type":
     response_class=Response,
     responses={**LISTED, **documented(422)},
 )
-async def models(
+def models(
     service: Fresh,
     search: Annotated[str, Query(max_length=200)] = "",
     author: Annotated[str, Query(max_length=96)] = NAMESPACE,
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
 ) -> Response:
     """The repositories."""
-    repositories = await asyncio.to_thread(all_repositories, service) if author == NAMESPACE else []
+    repositories = all_repositories(service) if author == NAMESPACE else []
     found = [each for each in repositories if search.lower() in _searched(each)]
     return JSONResponse([_describe(each) for each in found[:limit]])
 
@@ -62,7 +61,7 @@ def _searched(repository: Repository) -> str:
     response_class=Response,
     responses={**DOCUMENT, **documented(404, 422)},
 )
-async def refs(service: Fresh, namespace: Namespace, repository: RepositoryName) -> Response:
+def refs(service: Fresh, namespace: Namespace, repository: RepositoryName) -> Response:
     """The one branch."""
     entry = _find(service, namespace, repository, "main")
     branch = {"name": "main", "ref": "refs/heads/main", "targetCommit": entry.commit}
@@ -75,7 +74,7 @@ async def refs(service: Fresh, namespace: Namespace, repository: RepositoryName)
     response_class=Response,
     responses={**LISTED, **documented(404, 422)},
 )
-async def commits(service: Fresh, namespace: Namespace, repository: RepositoryName, revision: Revision) -> Response:
+def commits(service: Fresh, namespace: Namespace, repository: RepositoryName, revision: Revision) -> Response:
     """The one commit."""
     entry = _find(service, namespace, repository, revision)
     made = {"id": entry.commit, "title": f"Publish {entry.name}", "message": "", "authors": []}
@@ -88,7 +87,7 @@ async def commits(service: Fresh, namespace: Namespace, repository: RepositoryNa
     response_class=Response,
     responses={**DOCUMENT, **documented(404, 422)},
 )
-async def model(service: Fresh, namespace: Namespace, repository: RepositoryName) -> Response:
+def model(service: Fresh, namespace: Namespace, repository: RepositoryName) -> Response:
     """What the repository holds."""
     return JSONResponse(_describe(_find(service, namespace, repository, "main")))
 
@@ -99,7 +98,7 @@ async def model(service: Fresh, namespace: Namespace, repository: RepositoryName
     response_class=Response,
     responses={**DOCUMENT, **documented(404, 422)},
 )
-async def revision(service: Fresh, namespace: Namespace, repository: RepositoryName, revision: Revision) -> Response:
+def revision(service: Fresh, namespace: Namespace, repository: RepositoryName, revision: Revision) -> Response:
     """What the repository holds at a revision."""
     return JSONResponse(_describe(_find(service, namespace, repository, revision)))
 
@@ -110,13 +109,13 @@ async def revision(service: Fresh, namespace: Namespace, repository: RepositoryN
     response_class=Response,
     responses={**LISTED, **documented(404, 422, 503)},
 )
-async def tree(service: Fresh, namespace: Namespace, repository: RepositoryName, revision: Revision) -> Response:
+def tree(service: Fresh, namespace: Namespace, repository: RepositoryName, revision: Revision) -> Response:
     """The files with their sizes and checksums."""
     entry = _find(service, namespace, repository, revision)
-    return JSONResponse(await asyncio.to_thread(lambda: [_file(service, entry, name) for name in entry.files]))
+    return JSONResponse([_file(service, entry, name) for name in entry.files])
 
 
-async def resolve(
+def resolve(
     service: Fresh, namespace: Namespace, repository: RepositoryName, revision: Revision, name: str
 ) -> Response:
     """One file of a repository."""
@@ -125,7 +124,7 @@ async def resolve(
         raise HttpProblem(
             404, "Entry not found.", headers={"x-error-code": "EntryNotFound", "x-repo-commit": entry.commit}
         )
-    file, checksum = await asyncio.to_thread(entry.open, service, name)
+    file, checksum = entry.open(service, name)
     headers = {"x-repo-commit": entry.commit}
     if name == entry.large:
         headers |= {"x-linked-etag": f'"{checksum}"', "x-linked-size": str(os.fstat(file).st_size)}
