@@ -41,7 +41,7 @@ async def create_dataset(
     service: Here,
     request: Request,
     name: Annotated[str, Query(pattern=OWN_NAME, description="What to call it")],
-    size: Annotated[int | None, Query(ge=8, le=512, description="Pixels a side; 64, or an npz's own")] = None,
+    size: Annotated[int | None, Query(ge=8, le=512, description="Pixels a side; their own, at most 128")] = None,
     seed: Annotated[int, Query(ge=0, lt=2**31, description="Of the split, when the folder has none")] = 0,
 ) -> Response:
     """Send images. With `Content-Range: bytes A-B/TOTAL` in pieces, to go on after a cut connection."""

@@ -61,7 +61,7 @@ def _add_own_images(commands: Commands) -> None:
     upload = commands.add_parser("upload", help="send a folder of class folders, a zip, a tar or an npz as a dataset")
     upload.add_argument("name")
     upload.add_argument("source", metavar="FOLDER|ARCHIVE")
-    upload.add_argument("--size", type=int, metavar="PIXELS", help="a side; default 64, or an npz's own")
+    upload.add_argument("--size", type=int, metavar="PIXELS", help="a side; default: the pictures' own, at most 128")
     upload.add_argument("--seed", type=int, default=0, metavar="N", help="of the split, when the folder has none")
     compare = commands.add_parser("compare", help="several initializations on one dataset, and the leaderboard")
     compare.add_argument("dataset")

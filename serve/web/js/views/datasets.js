@@ -38,7 +38,7 @@ function dropZone(signal) {
   const bar = h("progress", { max: 1, value: 0, hidden: true, "aria-label": "Sent" });
   const trouble = h("div");
   const name = h("input", { id: "upload-name", name: "name", autocomplete: "off", pattern: "[a-z0-9][a-z0-9_\\-]*", maxlength: "48" });
-  const size = h("input", { id: "upload-size", name: "size", type: "number", min: "8", max: "512", value: "64" });
+  const size = h("input", { id: "upload-size", name: "size", type: "number", min: "8", max: "512", placeholder: "their own, at most 128" });
   const folder = h("input", { type: "file", id: "upload-folder", webkitdirectory: true, multiple: true, hidden: true });
   const file = h("input", { type: "file", id: "upload-file", accept: ".zip,.npz,.tar,.gz,.tgz,.bz2,.xz", hidden: true });
 
