@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypedDict
 
@@ -43,12 +45,15 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         methods = [name for name in methods if name in arguments.methods.split(",")]
     expected = {method: digest(take_steps(LocalEngine(problem(method)))) for method in methods}
     rows: list[Row] = []
+    wanted = [int(count) for count in arguments.nodes.split(",")]
     for (nodes, cpus), workers in CLUSTERS.items():
+        if nodes not in wanted:
+            continue
         with several_nodes(nodes, cpus) as testbed, connected(testbed.address):
-            for count in workers:
-                rows += compare(count, expected)
-            if (nodes, cpus) == (1, 8):
-                rows += compare_changes(expected)
+            every = [compare(count, expected) for count in workers]
+            for row in itertools.chain(*every, compare_changes(expected) if nodes == 1 else ()):
+                rows.append(row)
+                print(row, file=sys.stderr)
     return {"sha256": expected, "rows": rows, "all_identical": not any(row["different"] for row in rows)}
 
 

@@ -230,11 +230,11 @@ class RayEngine:
             return watch.results()
         except (RayError, Silent) as error:
             cause = cause_of(error) if isinstance(error, RayError) else error
-            fault = watch.fault(cause)
+            fault, who = watch.fault(cause), self._name(watch.actor)
             self.team.call_off()
             if fault is None:
                 raise cause from None
-            raise self._fault(fault, self._name(watch.actor), actor=watch.actor) from error
+            raise self._fault(fault, who, actor=watch.actor) from error
 
     def _fault(self, error: BaseException, who: str, actor: Actor = None) -> EngineFault:
         self._faults += 1

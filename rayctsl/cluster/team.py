@@ -59,6 +59,7 @@ class Team:
         self._groups: list[tuple[PlacementGroup, range]] = []  # and which of their bundles are learners'
         self._meta_seat: Seat | None = None  # where the meta-learner has a bundle of its own
         self._looked = 0.0
+        self._began = False
         if placement is not None:
             last = placement.bundle_count - bool(topology.meta_resources)
             self._groups = [(placement, range(first_bundle, last))]
@@ -83,7 +84,7 @@ class Team:
         A first start waits for everyone. After a fault the run goes on with who is left, as soon as `wait_seconds` have
         passed: the others join when they are there.
         """
-        first = not self._groups or not self.members
+        first, self._began = not self._began, True
         lost = self.part_from_lost()
         if not self._groups:
             self._reserve()
@@ -122,12 +123,15 @@ class Team:
                 asked[reference].place = ray.get(reference)
             except RayError:
                 lost.append(asked[reference])
+        self._part_from(lost)
+        return lost
+
+    def _part_from(self, lost: list[Member]) -> None:
         for member in lost:
             ray.kill(member.actor)
         self.learners = [member for member in self.learners if member not in lost]
         if self.meta in lost:
             self.meta = None
-        return lost
 
     def look_for_room(self) -> bool:
         """Look for room now and then, and start learners there; whether any are on their way."""
@@ -207,13 +211,12 @@ class Team:
         return EngineFault(text, counts=not is_preemption(error), at=at)
 
     def call_off(self) -> None:
-        """Wake everyone who waits for a lost peer; who does not answer within the grace period is killed."""
+        """Wake everyone who waits for a lost peer; who does not answer within the grace period is left behind."""
         for actor in self.actors:
             actor.abort.remote()
-        left = {actor.leave.remote(): actor for actor in self.actors}
+        left = {member.actor.leave.remote(): member for member in self.members}
         _, stuck = ray.wait(list(left), num_returns=len(left), timeout=GRACE_SECONDS)
-        for reference in stuck:
-            ray.kill(left[reference])
+        self._part_from([left[reference] for reference in stuck])
 
     def release(self) -> None:
         """Stop the actors and give the resources back."""

@@ -74,6 +74,7 @@ def _network(parser: argparse.ArgumentParser) -> None:
 
 def _same(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", metavar="A,B", help="some methods; all when absent")
+    parser.add_argument("--nodes", default="1,2,3", metavar="N,N", help="numbers of nodes")
 
 
 def _transport(parser: argparse.ArgumentParser) -> None:
