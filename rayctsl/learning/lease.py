@@ -104,6 +104,10 @@ class Lease:
     def begin_epoch(self, inherited: tuple[str, ...] = ()) -> None:
         """Record what of earlier epochs counts from now on: nothing that they write later does."""
         self.check()
+        newest = newest_epoch(self.storage)
+        if newest is not None and newest.number >= self._claim.ticket:  # somebody held this process for dead
+            self.release()
+            raise InUse(f"{self.what} has just been taken by another process; wait for its end, or stop it")
         self.epoch = Epoch(number=self._claim.ticket, inherited=inherited)
         self.storage.write(f"{EPOCH}{self.epoch.number:06d}.json", self.epoch.to_bytes())
 

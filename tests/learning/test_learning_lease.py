@@ -65,6 +65,27 @@ def test_of_many_that_try_at_once_exactly_one_writes(new_storage):
         assert not [name for name in storage.names() if name.startswith("claim-")]
 
 
+def test_who_sleeps_while_drawing_a_ticket_comes_too_late(tmp_path, monkeypatch):
+    """With the ticket of who has taken the lease meanwhile, and a name that comes before."""
+    storage = Storage(tmp_path)
+    sleeper, quick = (Lease(storage, "the run", **QUICK) for _ in range(2))
+    sleeper._owner, sleeper._claim = "0", sleeper._claim.changed(owner="0")
+    look = sleeper._others
+
+    def sleep() -> list[Claim]:
+        monkeypatch.setattr(sleeper, "_others", look)
+        found = look()
+        storage.delete("claim-0.json")  # as after a long silence
+        quick.take().begin_epoch()
+        return found
+
+    monkeypatch.setattr(sleeper, "_others", sleep)
+    with pytest.raises(InUse, match="the run has just been taken by another process"), sleeper:
+        pass
+    assert storage.names() == [f"claim-{quick._owner}.json", "epoch-000001.json"]
+    quick.release()
+
+
 def test_files_that_are_being_written_are_no_claims(tmp_path):
     for name in ("claim-0a1b.json.862c5a09.tmp", "epoch-000007.json.862c5a09.tmp"):
         (tmp_path / name).write_bytes(b"{")
