@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +76,21 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def object_store() -> Iterator[str]:
-    """Addresses on an S3 server of this machine; a folder's name takes the place of the braces."""
-    from moto.server import ThreadedMotoServer
+    """Addresses on an S3 server of this machine; a folder's name takes the place of the braces.
 
-    server = ThreadedMotoServer(port=0)
-    server.start()
-    _, port = server.get_host_and_port()
-    os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_EC2_METADATA_DISABLED="true")
-    options = f"endpoint_override=127.0.0.1:{port}&scheme=http&region=us-east-1&allow_bucket_creation=true"
-    yield f"s3://tests/{{}}?{options}"
-    server.stop()
+    In a process of its own: what the server leaves to the garbage collector would be blamed on whatever test runs then.
+    """
+    port, quiet = free_ports(1)[0], subprocess.DEVNULL
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with subprocess.Popen(command, stdout=quiet, stderr=quiet) as server:
+        while server.poll() is None:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            time.sleep(0.05)
+        os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_EC2_METADATA_DISABLED="true")
+        options = f"endpoint_override=127.0.0.1:{port}&scheme=http&region=us-east-1&allow_bucket_creation=true"
+        yield f"s3://tests/{{}}?{options}"
+        server.terminate()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ which is lost as well: this one starts it again, as a cluster's job controller w
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import os
 import random
@@ -14,9 +15,10 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,7 @@ class Disturbance:
     steps: int
     transport: str
     cpus: float = 1  # of a learner
+    until: float = math.inf  # when to deal no more faults, on the monotonic clock
 
     def problem(self, slow_seconds: float = SLOW_SECONDS) -> Problem:
         return noisy_problem(self.learners, self.steps, self.transport, slow_seconds, self.cpus)
@@ -75,6 +78,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         disturbance = Disturbance(folder, plan, learners=learners, **told)
         expected = undisturbed(disturbance)
+        disturbance = replace(disturbance, until=time.monotonic() + arguments.seconds)
         disk = small_disk(Path(folder, "disk"), "full disk" in plan)
         with several_nodes(arguments.nodes, arguments.learners_per_node) as testbed, disk:
             look_after(disturbance, testbed)
@@ -175,8 +179,8 @@ def drive(disturbance: Disturbance, address: str, pipe: Connection) -> None:
     nodes = DistantNodes(pipe)
     os.dup2(2, 1)  # what Ray's processes say is no result
     with connected(address):
-        killer = Killer(disturbance.plan, disturbance.journal, nodes, disturbance.seed, disturbance.replace)
-        drive_under(killer, disturbance)
+        d = disturbance
+        drive_under(Killer(d.plan, d.journal, nodes, d.seed, d.replace, d.until), disturbance)
 
 
 def drive_under(killer: Killer, disturbance: Disturbance) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
@@ -23,14 +24,24 @@ class Nodes(Protocol):
 class Killer(threading.Thread):
     """Deals the faults of a plan at random moments while a run is advancing."""
 
-    def __init__(self, plan: list[str], journal: Journal, nodes: Nodes | None, seed: int = 0, replace: bool = True):
+    def __init__(
+        self,
+        plan: list[str],
+        journal: Journal,
+        nodes: Nodes | None,
+        seed: int = 0,
+        replace: bool = True,
+        until: float = math.inf,
+    ):
         """
         Args:
             journal: what it says of the plan's beginning was done by earlier drivers.
             replace: whether lost nodes come back.
+            until: when to leave the rest of the plan undone, on the monotonic clock.
         """
         super().__init__(daemon=True)
         self.plan, self.journal, self.nodes, self.replace = journal.left_of(plan), journal, nodes, replace
+        self.until = until
         self.random = random.Random(f"{seed}/{len(self.plan)}")
         self.target: Run | None = None
         self.dealt = 0.0  # when the latest fault was
@@ -65,7 +76,7 @@ class Killer(threading.Thread):
         assert self.target is not None
         while self.plan and self.target.step < self.target.total:
             self._wait_for_progress(self.target)
-            if self.target.step >= self.target.total:
+            if self.target.step >= self.target.total or time.monotonic() > self.until:
                 return
             self._deal(self.plan.pop(0))
 

@@ -36,6 +36,7 @@ def noisy_problem(num_learners: int, steps: int, transport: str, slow_seconds: f
     """For so many learners, one of which has two tasks; three trajectories."""
     tasks = {f"task-{n}": NoisyTask(f"task-{n}", slow_seconds) for n in range(num_learners + 1)}
     topology = {"workers": num_learners, "cpus_per_learner": cpus, "transport": transport}
-    raw = {"inner_steps": max(1, steps // 3), "trajectories": 3, "snapshot_every": 20, "data": {"tasks": list(tasks)}}
+    lengths = {"inner_steps": max(1, steps // 3), "trajectories": 3, "snapshot_every": max(1, steps // 20)}
+    raw = {**lengths, "data": {"tasks": list(tasks)}}
     config = build_config({**raw, "topology": topology, "method": {"name": "shifting", "beta": 0.1}})
     return Problem.of(config, tasks=tasks)

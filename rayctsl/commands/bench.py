@@ -47,6 +47,7 @@ def _data(parser: argparse.ArgumentParser) -> None:
 
 def _chaos(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kills", type=int, default=20, help="how many faults in all")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="deal no more faults after so long")
     parser.add_argument("--kinds", metavar="A,B", help="some kinds of fault; all when absent")
     parser.add_argument("--no-replace", dest="replace", action="store_false", help="lost nodes never come back")
     parser.add_argument("--nodes", type=int, default=3, help="nodes of the test cluster")
