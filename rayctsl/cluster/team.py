@@ -126,7 +126,7 @@ class Team:
         self._part_from(lost)
         return lost
 
-    def _part_from(self, lost: list[Member]) -> None:
+    def _part_from(self, lost: list[TeamMember]) -> None:
         for member in lost:
             ray.kill(member.actor)
         self.learners = [member for member in self.learners if member not in lost]

@@ -10,7 +10,7 @@ import ray
 from ray import cloudpickle
 
 from rayctsl.cluster import team as team_module
-from rayctsl.cluster.team import Member, Slot, Team
+from rayctsl.cluster.team import Seat, Team, TeamMember
 from rayctsl.config import TopologyConfig
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test's module
@@ -37,7 +37,7 @@ def test_who_does_not_leave_when_called_off_is_not_asked_again(ray_cluster, monk
     team = Team(TopologyConfig(workers=2), 3, None, 0)
     peers = [Peer.remote(stuck) for stuck in (False, True, True)]
     ray.get([peer.place.remote() for peer in peers])
-    members = [Member(peer, Slot(None, 0), None) for peer in peers]
+    members = [TeamMember(peer, Seat(None, 0), None) for peer in peers]
     team.learners, team.meta = members[:2], members[2]
     monkeypatch.setattr(team_module, "GRACE_SECONDS", 1.0)
     team.call_off()
