@@ -1,7 +1,7 @@
 """This checkout's whole run against another checkout's, in turn on one machine: was anything lost, or won?
 
 Each side is a process of its own that imports its own code and starts its own Ray, and is advanced on demand; who goes
-first changes from round to round. Both are asked in words that `bench step` has had for long: `Ours`, `WORKLOADS`.
+first changes from round to round. Both are asked in words that `bench step` has had for long: `OurRun`, `WORKLOADS`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import json, os, sys, tempfile
 from pathlib import Path
 answers = os.fdopen(os.dup(1), "w", buffering=1)
 os.dup2(2, 1)  # whatever else is said
-from rayctsl.bench.step import Ours
+from rayctsl.bench import step
 from rayctsl.bench.workload import WORKLOADS, scaled
 from rayctsl.cluster.resources import connected
 
@@ -36,7 +36,8 @@ workload = scaled(WORKLOADS[model], sizes, batch_size)
 with tempfile.TemporaryDirectory() as folder, connected("local"):
     workload.make_data(Path(folder, "data"))
     config = workload.config(Path(folder, "data"), topology={"workers": workers})
-    with Ours(config, f"{folder}/run") as ours:
+    our_run = getattr(step, "OurRun", None) or step.Ours  # as older checkouts call it
+    with our_run(config, f"{folder}/run") as ours:
         drain = getattr(ours._run, "drain", lambda: None)  # older runs have no chunk under way
         answers.write(json.dumps(ours.packing) + "\\n")
         for line in sys.stdin:
