@@ -197,9 +197,9 @@ def test_unknown_jobs(waiting: httpx.Client, path: str) -> None:
 
 
 def test_wrong_methods_name_all_that_work(waiting: httpx.Client) -> None:
-    answer = waiting.delete("/finetune")
+    answer = waiting.put("/finetune")
     assert_problem(answer, 405)
-    assert answer.headers["allow"] == "GET, HEAD, POST"
+    assert answer.headers["allow"] == "GET, HEAD, POST, DELETE"
     assert_problem(waiting.get("/nothing"), 404)
 
 
