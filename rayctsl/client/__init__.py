@@ -12,12 +12,12 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import httpx
 
 from rayctsl.client.connection import DEFAULT_URL, RETRIES, ServiceError, quoted, sha256_of
 from rayctsl.client.sending import Sending, batches, packed
+from rayctsl.contract import Json, JsonObject
 
 __all__ = ["DEFAULT_URL", "ENDED", "Client", "ServiceError"]
 ENDED = ("succeeded", "failed", "cancelled")
@@ -27,17 +27,17 @@ KINDS = {"ft-": "finetune", "cmp-": "comparisons"}
 class Client(Sending):
     """All that a service does, as methods."""
 
-    def initializations(self, **filters: Any) -> Iterator[dict[str, Any]]:
+    def initializations(self, **filters: str | int) -> Iterator[JsonObject]:
         """Every card, page by page. Example: client.initializations(method="reptile", sort="id")"""
         return self._pages("/initializations", filters)
 
-    def initialization(self, identifier: str) -> dict[str, Any]:
+    def initialization(self, identifier: str) -> JsonObject:
         return self._ask("GET", f"/initializations/{quoted(identifier)}").json()
 
-    def datasets(self) -> list[dict[str, Any]]:
+    def datasets(self) -> list[JsonObject]:
         return self._ask("GET", "/datasets").json()["data"]
 
-    def dataset(self, name: str) -> dict[str, Any]:
+    def dataset(self, name: str) -> JsonObject:
         """Counts and classes, or how far its import is."""
         return self._ask("GET", f"/datasets/{quoted(name)}").json()
 
@@ -50,7 +50,7 @@ class Client(Sending):
         seed: int = 0,
         on_bytes: Callable[[int, int], None] | None = None,
         on_stage: Callable[[str], None] | None = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Send a folder of class folders, a zip, a tar or an npz, and wait until it is a dataset.
 
         Args:
@@ -64,7 +64,7 @@ class Client(Sending):
     def delete_dataset(self, name: str) -> None:
         self._ask("DELETE", f"/datasets/{quoted(name)}")
 
-    def compare(self, dataset: str, initializations: Sequence[str], *, seeds: int = 3, **recipe: Any) -> dict[str, Any]:
+    def compare(self, dataset: str, initializations: Sequence[str], *, seeds: int = 3, **recipe: Json) -> JsonObject:
         """Ask for a comparison and return it as it begins.
 
         Args:
@@ -73,17 +73,17 @@ class Client(Sending):
         body = {"dataset": dataset, "initializations": list(initializations), "seeds": seeds, **recipe}
         return self._ask("POST", "/comparisons", json=body).json()
 
-    def comparison(self, identifier: str) -> dict[str, Any]:
+    def comparison(self, identifier: str) -> JsonObject:
         """The leaderboard as it stands, and the jobs."""
         return self._ask("GET", f"/comparisons/{quoted(identifier)}").json()
 
-    def jobs(self, **filters: Any) -> Iterator[dict[str, Any]]:
+    def jobs(self, **filters: str | int) -> Iterator[JsonObject]:
         return self._pages("/finetune", filters)
 
-    def job(self, identifier: str) -> dict[str, Any]:
+    def job(self, identifier: str) -> JsonObject:
         return self._ask("GET", f"/finetune/{quoted(identifier)}").json()
 
-    def cancel(self, identifier: str) -> dict[str, Any]:
+    def cancel(self, identifier: str) -> JsonObject:
         return self._ask("POST", f"/finetune/{quoted(identifier)}/cancel").json()
 
     def delete(self, identifier: str) -> None:
@@ -104,18 +104,18 @@ class Client(Sending):
         """A job's model alone."""
         self._ask("DELETE", f"/finetune/{quoted(identifier)}/weights")
 
-    def publish(self, identifier: str, name: str) -> dict[str, Any]:
+    def publish(self, identifier: str, name: str) -> JsonObject:
         """Give a job's model a name, under which it stays when the job goes."""
         return self._ask("POST", f"/finetune/{quoted(identifier)}/publish", json={"name": name}).json()
 
-    def models(self) -> list[dict[str, Any]]:
+    def models(self) -> list[JsonObject]:
         return self._ask("GET", "/models").json()["data"]
 
     def log(self, identifier: str) -> str:
         """What was said and printed while a job ran."""
         return self._ask("GET", f"/finetune/{quoted(identifier)}/log").text
 
-    def finetune(self, dataset: str, *, idempotency_key: str | None = None, **options: Any) -> dict[str, Any]:
+    def finetune(self, dataset: str, *, idempotency_key: str | None = None, **options: Json) -> JsonObject:
         """Ask for a job and return it, queued; sending it again after a broken connection makes no second one.
 
         Args:
@@ -125,14 +125,14 @@ class Client(Sending):
         headers = {"Idempotency-Key": key}
         return self._ask("POST", "/finetune", json={"dataset": dataset, **options}, headers=headers, retry=True).json()
 
-    def predict(self, identifier: str, image: str | Path | bytes) -> list[dict[str, Any]]:
+    def predict(self, identifier: str, image: str | Path | bytes) -> list[JsonObject]:
         """Class names with probabilities, likeliest first."""
         content = image if isinstance(image, bytes) else Path(image).read_bytes()
         headers = {"Content-Type": "application/octet-stream"}
         path = f"/finetune/{quoted(identifier)}/predict"
         return self._ask("POST", path, content=content, headers=headers).json()["classes"]
 
-    def predict_many(self, identifier: str, images: Iterable[str | Path]) -> Iterator[dict[str, Any]]:
+    def predict_many(self, identifier: str, images: Iterable[str | Path]) -> Iterator[JsonObject]:
         """For every file its `name`, and `classes` or the `error`; sent so many at a time."""
         path = f"/finetune/{quoted(identifier)}/predictions"
         for batch in batches(images):
@@ -167,7 +167,7 @@ class Client(Sending):
         os.replace(partial, final)
         return final
 
-    def events(self, identifier: str) -> Iterator[dict[str, Any]]:
+    def events(self, identifier: str) -> Iterator[JsonObject]:
         """A job's events up to its end, each with `event`; taken up again where a connection broke."""
         seen, failures = 0, 0
         while True:
@@ -183,7 +183,7 @@ class Client(Sending):
                     raise ServiceError(f"the connection to {self.url} is lost: {error}") from None
             time.sleep(min(5.0, 0.5 * 2**failures))
 
-    def wait(self, identifier: str, on_event: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+    def wait(self, identifier: str, on_event: Callable[[JsonObject], None] | None = None) -> JsonObject:
         """Follow a job to its end and return it."""
         for event in self.events(identifier):
             if on_event:

@@ -5,15 +5,28 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Self, TypedDict, Unpack
 from urllib.parse import quote
 
 import httpx
 
+from rayctsl.contract import Json, JsonObject
+
 DEFAULT_URL = "http://127.0.0.1:8000"
 RETRIES = 5
+
+
+class Content(TypedDict, total=False):
+    """What a request carries, in httpx's words."""
+
+    params: Mapping[str, str | float]
+    json: Mapping[str, Json]
+    content: bytes
+    files: list[tuple[str, tuple[str, bytes, str]]]
+    headers: Mapping[str, str]
+    timeout: float
 
 
 class ServiceError(ValueError):
@@ -75,7 +88,7 @@ class ServiceConnection:
         etag_file.unlink()
         return answer.headers["etag"].strip('"')
 
-    def _stream(self, path: str, seen: int) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    def _stream(self, path: str, seen: int) -> Iterator[tuple[str, int, JsonObject]]:
         headers = {"Accept": "text/event-stream", **({"Last-Event-ID": str(seen)} if seen else {})}
         with self._http.stream("GET", path, headers=headers, timeout=httpx.Timeout(30.0, read=60.0)) as answer:
             if answer.status_code != 200:
@@ -91,8 +104,8 @@ class ServiceConnection:
                     yield fields.get("event", "message"), int(fields.get("id", 0)), json.loads(fields["data"])
                 fields = {}
 
-    def _pages(self, path: str, filters: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        query = {"limit": 100, **filters}
+    def _pages(self, path: str, filters: dict[str, str | int]) -> Iterator[JsonObject]:
+        query: dict[str, str | int] = {"limit": 100, **filters}
         while True:
             page = self._ask("GET", path, params=query).json()
             yield from page["data"]
@@ -100,7 +113,7 @@ class ServiceConnection:
                 return
             query["after"] = page["data"][-1]["id"]
 
-    def _ask(self, method: str, path: str, *, retry: bool = False, **options: Any) -> httpx.Response:
+    def _ask(self, method: str, path: str, *, retry: bool = False, **options: Unpack[Content]) -> httpx.Response:
         for attempt in range(RETRIES):
             try:
                 answer = self._http.request(method, path, **options)

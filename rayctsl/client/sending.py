@@ -8,11 +8,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 
 from rayctsl.client.connection import RETRIES, ServiceConnection, ServiceError, check, quoted
+from rayctsl.contract import JsonObject
 
 BLOCK = 2**20
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
@@ -24,11 +24,12 @@ class Sending(ServiceConnection):
     """A connection that archives go through."""
 
     def _send(
-        self, name: str, archive: Path, query: dict[str, Any], on_bytes: Callable[[int, int], None] | None
+        self, name: str, archive: Path, query: dict[str, int | None], on_bytes: Callable[[int, int], None] | None
     ) -> None:
         """Send what the service has not got yet, again and again until all of it is there."""
         total = archive.stat().st_size
-        params = {"name": name, **{key: value for key, value in query.items() if value is not None}}
+        params: dict[str, str | int] = {"name": name}
+        params.update({key: value for key, value in query.items() if value is not None})
         for attempt in range(RETRIES):
             start = self._received(name, total)
             headers = {"Content-Range": f"bytes {start}-{total - 1}/{total}", "Content-Length": str(total - start)}
@@ -48,9 +49,9 @@ class Sending(ServiceConnection):
             return 0
         return int(there["received"]) if there["status"] == "receiving" and there["total"] == total else 0
 
-    def _imported(self, name: str, on_stage: Callable[[str], None] | None) -> dict[str, Any]:
+    def _imported(self, name: str, on_stage: Callable[[str], None] | None) -> JsonObject:
         while True:
-            dataset: dict[str, Any] = self._ask("GET", f"/datasets/{quoted(name)}").json()
+            dataset: JsonObject = self._ask("GET", f"/datasets/{quoted(name)}").json()
             if dataset["status"] == "failed":
                 raise ServiceError(dataset["error"], 422)
             if dataset["status"] == "ready":

@@ -6,11 +6,11 @@ import argparse
 import os
 import sys
 import time
-from typing import Any
 
 from rayctsl.client import Client
 from rayctsl.client.sending import find_images
 from rayctsl.commands.client.reading import fetch
+from rayctsl.contract import JsonObject
 from rayctsl.jobs.flags import given_recipe
 
 
@@ -55,14 +55,14 @@ def follow(client: Client, options: argparse.Namespace) -> int:
     return _report(client, client.job(options.id))
 
 
-def _report(client: Client, job: dict[str, Any]) -> int:
+def _report(client: Client, job: JsonObject) -> int:
     """Watch with a progress bar, then say how it ended."""
     from rayctsl.progress import Progress
 
     bar = Progress(job["progress"]["steps"], job["id"])
     latest: dict[str, float] = {}
 
-    def on_event(event: dict[str, Any]) -> None:
+    def on_event(event: JsonObject) -> None:
         if event["event"] == "point":
             latest[event["run"]] = event["accuracy"]
         step = event.get("step", bar.done)
@@ -109,7 +109,7 @@ def compare(client: Client, options: argparse.Namespace) -> int:
     return 0 if all(place["finished"] for place in made["leaderboard"]) else 1
 
 
-def leaderboard(places: list[dict[str, Any]]) -> str:
+def leaderboard(places: list[JsonObject]) -> str:
     """The table for people, as `rayctsl compare` prints it."""
     width = max(len("start"), *(len(place["initialization"]) for place in places))
     lines = [f"{'start':{width}}  {'accuracy':>16}  {'behind the best':>18}  seeds"]
