@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from rayctsl.bench import accelerator
 from rayctsl.commands.bench import main
+from rayctsl.config import METHOD_CONFIGS
 
 
 def test_without_an_accelerator_it_says_so(capsys: pytest.CaptureFixture[str]):
@@ -16,12 +18,15 @@ def test_without_an_accelerator_it_says_so(capsys: pytest.CaptureFixture[str]):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default:called a synchronizing operation")
-def test_every_promise_is_checked_and_reported(strict_device, capsys: pytest.CaptureFixture[str], tmp_path):
+def test_every_promise_is_checked_and_reported(strict_device, capsys, monkeypatch, tmp_path):
+    """With two methods; `tests/learning/test_learning_device.py` has them all."""
+    monkeypatch.setattr(accelerator, "METHOD_CONFIGS", {name: METHOD_CONFIGS[name] for name in ("shifting", "imaml")})
     report = tmp_path / "report.md"
     options = ["--model", "demo", "--sizes", "8", "--batch-size", "8", "--steps", "1", "--rounds", "1"]
     assert main(["accelerator", "--json", "--report", str(report), *options]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert result["verdict"] == {"works": "yes", "waits": "yes", "bits": "yes", "graphs": "yes", "abort": "yes"}
+    assert set(result["works"]) == {"shifting", "imaml"}
     assert result["device"] == "strict device (sham)"
     assert result["waits_per_chunk"] == 1
     assert result["graphs"]["largest_difference"] == 0
