@@ -17,6 +17,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
@@ -87,11 +88,14 @@ class Bench:
         finally:
             path.write_text(text)
 
-    def run(self, tests: Sequence[str]) -> str:
+    def run(self, tests: Sequence[str], limit: float = LIMIT_SECONDS) -> str:
         process = get_context("fork").Process(target=_run_pytest, args=(self.folder, tests))
         process.start()
-        process.join(LIMIT_SECONDS)
+        process.join(limit)
         return _outcome(process)
+
+    def said(self) -> str:
+        return (self.folder / "said.txt").read_text()
 
 
 def _outcome(process: BaseProcess) -> str:
@@ -128,6 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="mutants whose description has this text")
     parser.add_argument("--check", action="store_true", help="only see whether list and code fit together")
     parser.add_argument("--list", action="store_true", help="print docs/MUTANTS.md: every mistake and who catches it")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutants side by side")
     options = parser.parse_args(arguments)
     mutants = [mutant for mutant in read_mutants(options.rooms) if options.only in mutant.breaks]
     problems = [problem for mutant in mutants if (problem := mutant.problem())]
@@ -142,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     _import_ahead()
     with tempfile.TemporaryDirectory(prefix="rayctsl-mutants-") as folder:
-        return try_all(Bench(Path(folder)), mutants)
+        return try_all(Path(folder), mutants, options.jobs)
 
 
 def as_table(mutants: Sequence[Mutant]) -> str:
@@ -155,25 +160,39 @@ def as_table(mutants: Sequence[Mutant]) -> str:
     return "\n".join(lines)
 
 
-def try_all(bench: Bench, mutants: Sequence[Mutant]) -> int:
+def try_all(folder: Path, mutants: Sequence[Mutant], jobs: int) -> int:
     judged = [mutant for mutant in mutants if not mutant.equivalent]
-    if bench.run(sorted({test for mutant in judged for test in mutant.tests})) != SURVIVED:
-        print((bench.folder / "said.txt").read_text(), "\nthe tests fail without any mutant", sep="", file=sys.stderr)
+    bench = Bench(folder / "first")
+    if bench.run(sorted({test for mutant in judged for test in mutant.tests}), 4 * LIMIT_SECONDS) != SURVIVED:
+        print(bench.said(), "\nthe tests fail without any mutant", sep="", file=sys.stderr)
         return 2
     caught = 0
-    for mutant in judged:
-        started = time.monotonic()
-        outcome = bench.judge(mutant)
-        caught += outcome.startswith(CAUGHT)
-        seconds = time.monotonic() - started
-        print(f"{outcome:8} {seconds:5.1f} s  {mutant.room}: {mutant.breaks}  [{', '.join(mutant.tests)}]", flush=True)
-        if outcome not in (CAUGHT, SURVIVED):
-            print((bench.folder / "said.txt").read_text()[-2000:], file=sys.stderr)
+    with ProcessPoolExecutor(jobs, get_context("fork"), _take_bench, (folder,)) as pool:
+        for mutant, (outcome, seconds, said) in zip(judged, pool.map(_judge, judged), strict=True):
+            caught += outcome.startswith(CAUGHT)
+            tests = ", ".join(mutant.tests)
+            print(f"{outcome:8} {seconds:5.1f} s  {mutant.room}: {mutant.breaks}  [{tests}]", flush=True)
+            if outcome not in (CAUGHT, SURVIVED):
+                print(said, file=sys.stderr)
     for mutant in mutants:
         if mutant.equivalent:
             print(f"equivalent        {mutant.room}: {mutant.breaks}  ({mutant.equivalent})")
     print(f"{caught} of {len(judged)} mutants caught ({caught / len(judged):.0%})")
     return 0 if caught == len(judged) else 1
+
+
+_bench: Bench  # of this process of the pool
+
+
+def _take_bench(folder: Path) -> None:
+    global _bench
+    _bench = Bench(folder / str(os.getpid()))
+
+
+def _judge(mutant: Mutant) -> tuple[str, float, str]:
+    started = time.monotonic()
+    outcome = _bench.judge(mutant)
+    return outcome, time.monotonic() - started, _bench.said()[-2000:]
 
 
 if __name__ == "__main__":
