@@ -1,7 +1,7 @@
 """Every method by every transport through everything that a run does, on the strict device: the CPU's numbers.
 
 A cell is a walk (`tests/device_walk.py`) by seven columns: train, snapshot, resume, drop, fine-tune, validate, job.
-`make test` has every method in one process and each by one transport in turn; `make test-all` has every cell.
+`make test` has every method by one transport in turn, and one of each kind in one process; `make test-all` has all.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ TRANSPORTS: dict[str, dict[str, Any]] = {
 }
 # Neither has a task that could be dropped: `scratch` takes no step, `single` has one task.
 WITHOUT_DROP = ("scratch", "single")
+# One that moves phi at every step, one along the trajectory, one with gradients of its own, one of a single task.
+KINDS = ("shifting", "leap", "imaml", "single")
 Reference = Callable[[str], Outcome]
 
 
@@ -88,7 +90,9 @@ def compare(found: Outcome, expected: Outcome) -> None:
     assert found.job == pytest.approx(expected.job, rel=1e-2, abs=0.026)  # one of forty
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [*KINDS, *(pytest.param(m, marks=pytest.mark.long) for m in METHODS if m not in KINDS)]
+)
 def test_in_one_process(strict_device: str, method: str, root: str, on_cpu: Reference, tmp_path: Path) -> None:
     accelerator.switch_off()
     expected = on_cpu(method)
