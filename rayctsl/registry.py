@@ -19,10 +19,10 @@ from rayctsl.card import CARD, ID_PATTERN, PHI, README, Card, OwnModel, readme
 from rayctsl.config import Config
 from rayctsl.contract import package_versions, read_contract
 from rayctsl.storage import Storage
+from rayctsl.words import suggest
 
 if TYPE_CHECKING:
     from torch import nn
-from rayctsl.words import suggest
 
 RUNS = "runs"  # where training commands put their folders unless told otherwise
 
@@ -192,6 +192,14 @@ def publish(initialization: Initialization, root: str | None = None) -> Initiali
     """Copy an initialization into a storage under its id."""
     target = Storage(storage_root(root)).inside(f"{PUBLISHED}/{initialization.id}")
     return rewrite(initialization, target, initialization.card)
+
+
+def stock(root: str | None = None) -> list[Initialization]:
+    """Put the zoo into a storage that has nothing to offer yet; returns what was put there."""
+    base = Storage(storage_root(root))
+    if any(base.exists(f"{folder}/{CARD}" if folder else CARD) for folder in initialization_folders(base)):
+        return []
+    return [publish(open_initialization(f"{zoo.PREFIX}{name}"), root) for name in zoo.ZOO]
 
 
 def _read(storage: Storage) -> Initialization | None:

@@ -116,6 +116,7 @@ def _serve(options: argparse.Namespace) -> int:
     check_storage(options.storage)
     check_port(settings.host, settings.port)
     settings.folder.mkdir(parents=True, exist_ok=True)
+    offer_something(settings.storage)
     if settings.may_be_several:
         return run(settings)
     with (settings.folder / "lock").open("w") as lock:
@@ -124,6 +125,17 @@ def _serve(options: argparse.Namespace) -> int:
         except OSError:
             raise ValueError(f"another service is running on {settings.storage}") from None
         return run(settings)
+
+
+def offer_something(storage: str) -> None:
+    """The zoo, where there is nothing else yet; a storage that cannot be written is served as it is."""
+    from rayctsl.registry import stock
+
+    try:
+        if stocked := stock(storage):
+            logging.info("nothing to serve yet: the zoo was put in, %s", ", ".join(each.id for each in stocked))
+    except OSError as error:
+        logging.warning("the zoo could not be put into %s: %s", storage, error)
 
 
 def _idle_seconds(options: argparse.Namespace) -> float:

@@ -1,4 +1,4 @@
-"""Small initializations that come with the package: `zoo/glyphs`.
+"""Small initializations that come with the package: `zoo/glyphs`, `zoo/surfaces`.
 
 Each is a folder as `registry` writes it, made on the embedded datasets by `make zoo` from `configs/zoo/<name>.yaml`.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from rayctsl.words import suggest
 
 PREFIX = "zoo/"
-ZOO = {"glyphs": "letters, signs and pips"}
+ZOO = {"glyphs": "letters, signs and pips", "surfaces": "shapes, textures, colours and lines"}
 
 
 def zoo_folder(name: str) -> Path:
