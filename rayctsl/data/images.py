@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from rayctsl.data.raw import Picture
 from rayctsl.processes import die_with_parent, signals_held_back
@@ -56,7 +56,8 @@ def decode(content: bytes | Path | np.ndarray, size: tuple[int, int], channels: 
 
 def why_unreadable(error: Exception) -> str:
     """What Pillow says of a file, without its path or buffer, which the reader knows or has no use for."""
-    return one_line(error).partition(" '/")[0].partition(" <_io.")[0]
+    foreign = "cannot identify image file"
+    return foreign if isinstance(error, UnidentifiedImageError) else one_line(error)
 
 
 def is_grey(content: bytes | Path) -> bool:

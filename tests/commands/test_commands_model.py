@@ -51,7 +51,7 @@ def test_predict_files_folders_and_a_list(root, model, tmp_path, capsys, monkeyp
     assert predict.main([f"{model}/model.safetensors", str(root / "pictures"), "--out", str(tmp_path / "p.csv")]) == 1
     said = capsys.readouterr()
     assert len(said.out.splitlines()) == 8
-    assert "broken.jpg cannot be read" in said.err
+    assert "broken.jpg cannot be read: cannot identify image file\n" in said.err
     rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
     assert len(rows) == 9
     good = [row for row in rows if not row["error"]]
