@@ -12,6 +12,7 @@ from rayctsl.commands import console
 from tests.stripes import write_pictures
 
 TEXT = (Path(__file__).parent.parent / "docs" / "TUTORIAL.md").read_text()
+HERE, _ = TEXT.split("## By HTTP")  # the rest: tests/serve/test_serve_tutorial.py, tests/test_hub.py
 
 
 @pytest.mark.slow
@@ -20,8 +21,8 @@ def test_every_block_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("RAYCTSL_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("RAYCTSL_STORAGE", str(tmp_path / "storage"))
     write_pictures(tmp_path / "pictures", count=40, side=32)
-    blocks = re.findall(r"```(sh|python)\n(.*?)```", TEXT, re.S)
-    assert [kind for kind, _ in blocks] == ["sh", "sh", "python", "python"]
+    blocks = re.findall(r"```(sh|python)\n(.*?)```", HERE, re.S)
+    assert [kind for kind, _ in blocks] == ["sh", "sh", "sh", "python", "python"]
     for kind, block in blocks:
         if kind == "python":
             exec(compile(block, "TUTORIAL.md", "exec"), {})
@@ -30,7 +31,8 @@ def test_every_block_runs(tmp_path, monkeypatch, capsys):
             words = shlex.split(line)[1:]
             words += ["--jobs", "1"] if words[0] in ("finetune", "compare") else []  # processes cost seconds each
             assert console.main(words) == 0, capsys.readouterr().err
-    said = capsys.readouterr().out
-    assert "pictures/rows/000.jpg: " in said
-    assert "behind the best" in said
+    said = capsys.readouterr()
+    assert "pictures/rows/000.jpg: " in said.out
+    assert "behind the best" in said.out
+    assert "of held-out training images" in said.err
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
