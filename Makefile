@@ -27,7 +27,7 @@ suite: $(VENV)
 # Line and branch coverage, of the processes that tests start too.
 coverage: $(VENV)
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m coverage run -m pytest $(SELECT)
+	$(BIN)/python -m coverage run -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(SELECT)
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python tests/coverage_by_room.py
 

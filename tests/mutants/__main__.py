@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -152,7 +153,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def as_table(mutants: Sequence[Mutant]) -> str:
     """The list as a page of Markdown."""
+    rooms = ", ".join(f"{room} {count}" for room, count in sorted(Counter(each.room for each in mutants).items()))
     lines = ["# Seeded mistakes", "", "Written by `python -m tests.mutants --list`; `make mutants` tries them all.", ""]
+    lines += [f"{len(mutants)} mistakes: {rooms}.", ""]
     lines += ["| room | mistake | in | caught by |", "|---|---|---|---|"]
     for each in mutants:
         tests = "<br>".join(f"`{test.removeprefix('tests/')}`" for test in each.tests)
