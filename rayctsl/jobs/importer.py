@@ -159,8 +159,9 @@ def _without_paths(error: BaseException, archive: Path) -> str:
     """One sentence without this machine's folders: the user knows the names inside the archive only."""
     if isinstance(error, MemoryError):
         return "an image or array of the archive needs more memory than an import may use"
-    inside = re.escape(str(unpacked(archive))) + r"/(?:images/?|arrays\.npz)?"
-    text = re.sub(inside, "", one_line(error, 2000)).replace(str(archive), "the archive")
+    folder = re.escape(str(unpacked(archive)))
+    text = re.sub(folder + r"/(?:images|arrays\.npz)(?!/)", "the archive", one_line(error, 2000))
+    text = re.sub(folder + r"/(?:images/)?", "", text).replace(str(archive), "the archive")
     return text.replace(f"{archive.parent}/", "")
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rayctsl.data.library import open_dataset
-from rayctsl.jobs.importer import Limits, import_archive
+from rayctsl.jobs.importer import Limits, _without_paths, import_archive, unpacked
 from serve.bench.hostile import hostile, zipped
 from tests.stripes import CLASSES, draw, write_pictures
 
@@ -39,6 +39,18 @@ def test_a_zipped_folder_becomes_the_dataset_that_import_makes(tmp_path):
     mine = open_dataset("mine", str(tmp_path / "data"))
     assert mine.train.info.class_names == tuple(sorted(CLASSES))
     assert (len(mine.train), len(mine.test)) == (16, 4)
+
+
+def test_a_sentence_names_what_is_in_the_archive_and_no_folder_of_ours(tmp_path):
+    archive = tmp_path / "inbox" / "mine.archive"
+    folder = unpacked(archive)
+    for raised, said in {
+        f"{folder}/images has no class folders": "the archive has no class folders",
+        f"1 image cannot be read: {folder}/images/cat/a.png (cut)": "1 image cannot be read: cat/a.png (cut)",
+        f"{folder}/arrays.npz lacks y_test": "the archive lacks y_test",
+        f"{archive} is refused": "the archive is refused",
+    }.items():
+        assert _without_paths(ValueError(raised), archive) == said
 
 
 def test_arrays(tmp_path):
