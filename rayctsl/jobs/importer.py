@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rayctsl.data.importing import import_dataset, read_folder
-from rayctsl.data.sources.archives import Member, members, refusing_damage
+from rayctsl.data.sources.archives import Member, members
 from rayctsl.words import one_line
 
 NOT_OURS = ("__MACOSX",)
@@ -49,7 +49,8 @@ def import_archive(archive: Path, name: str, root: str, limits: Limits, size: in
         else:
             source = folder / "images"
             source.mkdir()
-            _unpack(archive, source, limits)
+            _survey(archive, limits)
+            _unpack(archive, source)
             source = _top(source)
             if len(read_folder(source, seed).class_names) < 2:
                 raise ValueError("there is only one class: put the images of each class into a folder of its own")
@@ -64,17 +65,22 @@ def unpacked(archive: Path) -> Path:
     return archive.with_suffix(".unpacked")
 
 
-def _unpack(archive: Path, folder: Path, limits: Limits) -> None:
+def _survey(archive: Path, limits: Limits) -> None:
+    """Refuse what is too much, or cannot be told apart on every disk, before anything is written."""
     total, lower = 0, dict[str, str]()
-    _check_count(_listed(archive), limits)  # before anything is written
     for count, member in enumerate(_ours(archive), 1):
-        _check_count(count, limits)
+        if count > limits.files:
+            raise ValueError(f"the archive has more than {limits.files:,} files")
         total += member.size
         _check_size(total, limits)
         for part in (PurePosixPath(member.name), *PurePosixPath(member.name).parents):
             known = lower.setdefault(str(part).lower(), str(part))
             if known != str(part):
                 raise ValueError(f"two names differ only in capital letters: '{known}' and '{part}'")
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    for count, member in enumerate(_ours(archive), 1):
         member.write(folder / member.name)
         if count % 500 == 0:
             _say(stage="unpacking", files=count)
@@ -100,19 +106,6 @@ def _is_npz(archive: Path) -> bool:
         return False
     with zipfile.ZipFile(archive) as opened:
         return "x_train.npy" in opened.namelist()
-
-
-def _listed(archive: Path) -> int:
-    """How many files a zip announces; a tar has no list."""
-    if not zipfile.is_zipfile(archive):
-        return 0
-    with refusing_damage(archive), zipfile.ZipFile(archive) as opened:
-        return len(opened.infolist())
-
-
-def _check_count(count: int, limits: Limits) -> None:
-    if count > limits.files:
-        raise ValueError(f"the archive has more than {limits.files:,} files")
 
 
 def _check_size(total: int, limits: Limits) -> None:
