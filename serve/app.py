@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
+from starlette.responses import JSONResponse
 
 from rayctsl.contract import JsonObject
 from serve import problems
@@ -58,8 +59,7 @@ def create_app(settings: Settings) -> FastAPI:
         version="1",
         description=DESCRIPTION,
         lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
+        openapi_url=None,
         redirect_slashes=False,
         middleware=[
             Middleware(Observe, metrics=service.metrics, access=service.access),
@@ -75,19 +75,26 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(module.router, prefix="/v1", include_in_schema=False)
     app.include_router(page.build_router())
     app.include_router(hub.router)
+    _describe(app, service)
+    return app
+
+
+def _describe(app: FastAPI, service: Service) -> None:
+    """openapi.json as of now: which datasets are there changes while the service runs."""
     build_document = app.openapi
 
     def openapi() -> JsonObject:
         document = build_document()
         schemas = document["components"]["schemas"]
         schemas["Problem"] = problems.SCHEMA
-        # Which names are good changes while the service runs, so the document says it as of now.
         schemas["FinetuneRequest"]["properties"]["dataset"]["enum"] = service.datasets.ready()
-        schemas["FinetuneRequest"]["properties"]["steps"]["maximum"] = settings.max_steps
+        schemas["FinetuneRequest"]["properties"]["steps"]["maximum"] = service.settings.max_steps
         if service.keys.wanted:
             document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             document["security"] = [{"token": []}]
         return document
 
-    app.openapi = openapi  # type: ignore[method-assign]
-    return app
+    # In a thread, as every route that is not async: the data root may be far away.
+    @app.get("/openapi.json", include_in_schema=False)
+    def document() -> JSONResponse:
+        return JSONResponse(openapi())

@@ -51,7 +51,7 @@ class DatasetCatalog:
         self._lock = threading.Lock()
         self._looked = float("-inf")
         self._datasets: dict[str, DatasetDocument] = {}
-        self._thumbnails: dict[str, bytes | None] = {}
+        self._thumbnails: dict[str, tuple[int, bytes]] = {}  # with the time of the file
 
     def all(self) -> dict[str, DatasetDocument]:
         with self._lock:
@@ -84,22 +84,13 @@ class DatasetCatalog:
     def thumbnail(self, name: str) -> bytes | None:
         """A picture of the first classes; only of what lies prepared on a local disk: nothing is made for it."""
         self.require(name)
-        with self._lock:
-            if self._thumbnails.get(name) is None:  # a job may have made the dataset meanwhile
-                self._thumbnails[name] = self._draw(name)
-            return self._thumbnails[name]
-
-    def _draw(self, name: str) -> bytes | None:
         file = FilePath(self._root) / name / "train.arrow"
         if "://" in self._root or not file.is_file():
             return None
-        split = open_split(file)
-        firsts = [int(np.argmax(split.labels == label)) for label in range(min(THUMBNAILS, split.info.num_classes))]
-        strip = np.concatenate(list(split.images(np.array(firsts))), axis=1)
-        picture = Image.fromarray(strip[..., 0] if strip.shape[2] == 1 else strip)
-        sink = io.BytesIO()
-        picture.resize((picture.width * 56 // picture.height, 56), Image.Resampling.BILINEAR).save(sink, "PNG")
-        return sink.getvalue()
+        stamp = file.stat().st_mtime_ns
+        if self._thumbnails.get(name, (0, b""))[0] != stamp:  # drawn before, but perhaps of another dataset
+            self._thumbnails[name] = stamp, _draw(file)
+        return self._thumbnails[name][1]
 
     def _look(self) -> dict[str, DatasetDocument]:
         found: dict[str, DatasetDocument] = {}
@@ -118,6 +109,16 @@ class DatasetCatalog:
         except (ValueError, OSError) as error:
             log.warning("data root: %s", one_line(error))
         return dict(sorted(found.items(), key=lambda item: (not item[1].prepared, item[0])))
+
+
+def _draw(file: FilePath) -> bytes:
+    split = open_split(file)
+    firsts = [int(np.argmax(split.labels == label)) for label in range(min(THUMBNAILS, split.info.num_classes))]
+    strip = np.concatenate(list(split.images(np.array(firsts))), axis=1)
+    picture = Image.fromarray(strip[..., 0] if strip.shape[2] == 1 else strip)
+    sink = io.BytesIO()
+    picture.resize((picture.width * 56 // picture.height, 56), Image.Resampling.BILINEAR).save(sink, "PNG")
+    return sink.getvalue()
 
 
 def _describe(

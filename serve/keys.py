@@ -49,23 +49,22 @@ NOBODY_IN_PARTICULAR = Caller(None)
 
 
 class KeyStore:
-    """The keys of a database, kept in memory and looked at again every two seconds."""
+    """The keys of a database, kept in memory: who asks never waits for the database."""
 
     def __init__(self, engine: Engine, token: str | None = None):
-        self._engine, self._lock, self._looked = engine, threading.Lock(), float("-inf")
+        self._engine, self._lock = engine, threading.Lock()
         self._operator = {_hash(token): Caller(OPERATOR)} if token else {}
         self._callers: dict[str, Caller] = {}
         self._buckets: dict[str, tuple[float, float]] = {}  # requests left, as of when
+        self.refresh()
 
     @property
     def wanted(self) -> bool:
         """Whether callers must show a key: as soon as there is one."""
-        self._refresh()
         return bool(self._operator or self._callers)
 
     def find(self, secret: str) -> Caller | None:
         """Who shows this key; by its hash, so that the time it takes says nothing about the key."""
-        self._refresh()
         digest = _hash(secret)
         return self._operator.get(digest) or self._callers.get(digest)
 
@@ -98,6 +97,7 @@ class KeyStore:
             if connection.execute(select(KEYS.c.name).where(KEYS.c.name == caller.name)).first():
                 raise ValueError(f"there is a key {caller.name} already (a revoked name is not used again)")
             connection.execute(insert(KEYS).values(values))
+        self.refresh()
         return secret
 
     def revoke(self, name: str) -> None:
@@ -105,6 +105,7 @@ class KeyStore:
             change = update(KEYS).where(KEYS.c.name == name, KEYS.c.revoked_at.is_(None))
             if connection.execute(change.values(revoked_at=round(time.time(), 3))).rowcount == 0:
                 raise ValueError(f"there is no key {name} that could be revoked; `serve keys list` shows all")
+        self.refresh()
 
     def all(self) -> list[tuple[Caller, float, float | None]]:
         """Every key with the times when it was made and revoked."""
@@ -112,13 +113,11 @@ class KeyStore:
             rows = connection.execute(select(KEYS).order_by(KEYS.c.created_at))
             return [(_caller(row._mapping), row.created_at, row.revoked_at) for row in rows]
 
-    def _refresh(self) -> None:
-        if time.monotonic() - self._looked < REFRESH_SECONDS:
-            return
+    def refresh(self) -> None:
+        """Look at the database; the service does so every two seconds."""
         with self._engine.connect() as connection:
             rows = connection.execute(select(KEYS).where(KEYS.c.revoked_at.is_(None)))
             self._callers = {row.hash: _caller(row._mapping) for row in rows}
-        self._looked = time.monotonic()
 
 
 def _caller(row: object) -> Caller:

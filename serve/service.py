@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
 
 from fastapi import Request
+from sqlalchemy.exc import SQLAlchemyError
 
 from rayctsl.data.roots import data_root
 from rayctsl.registry import storage_root
 from rayctsl.storage import Storage
 from serve.access import AccessLog
 from serve.datasets import DatasetCatalog
+from serve.house import House
 from serve.index import InitializationIndex
 from serve.jobs.dispatcher import Dispatcher
 from serve.jobs.forecast import Forecast
@@ -25,7 +24,7 @@ from serve.jobs.pool import WorkerPool
 from serve.jobs.removal import Removal
 from serve.jobs.store import JobStore
 from serve.jobs.tables import open_database
-from serve.keys import NOBODY_IN_PARTICULAR, Caller, KeyStore
+from serve.keys import NOBODY_IN_PARTICULAR, REFRESH_SECONDS, Caller, KeyStore
 from serve.metrics import ServiceMetrics
 from serve.models import PublishedModels
 from serve.predictions import Predictor
@@ -36,7 +35,6 @@ from serve.settings import Settings
 from serve.uploads import Uploads
 from serve.webhooks import Webhooks
 
-Returned = TypeVar("Returned")
 SPARE_BYTES = 1024 * 1024  # below this a disk counts as full
 
 
@@ -56,8 +54,11 @@ class Service:
         self.head = None if url else RayHead(settings.folder, self.ray)
         database = open_database(settings.database_url)
         self.store, self.leadership = JobStore(database), Leadership(database)
-        self.pool = WorkerPool(settings, self.store, self.ray, self.storage)
-        self.dispatcher = Dispatcher(settings, self.store, self.pool, self.storage, self.metrics, self.leadership)
+        self.house = House()
+        self.pool = WorkerPool(settings, self.store, self.ray, self.storage, self.house)
+        self.dispatcher = Dispatcher(
+            settings, self.store, self.pool, self.storage, self.metrics, self.leadership, self.house
+        )
         if self.head:
             self.dispatcher.before_turn = self.head.ensure
         self.keys = KeyStore(database, settings.token)
@@ -70,23 +71,24 @@ class Service:
         self.models = PublishedModels(self.storage, settings.folder / "cache")
         self.streams = 0
         self.closing = asyncio.Event()
-        # Threads of the dispatcher and the probes: whatever guests do, these are free.
-        self.threads = ThreadPoolExecutor(4, "rayctsl-house")
-        self.dispatcher.threads = self.threads
         self._turning: asyncio.Task[None] | None = None
         self._others: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        await asyncio.to_thread(self.index.refresh)
-        await asyncio.to_thread(self.uploads.clear_away, not self.settings.may_be_several)
+        await self.house.run(self.index.refresh)
+        await self.house.run(self.uploads.clear_away, not self.settings.may_be_several)
         self._turning = asyncio.create_task(self.dispatcher.run())
-        self._others = [asyncio.create_task(run()) for run in (self.pool.watch, self.retention.run, self.webhooks.run)]
+        others = (self.pool.watch, self.retention.run, self.webhooks.run, self._watch_keys)
+        self._others = [asyncio.create_task(run()) for run in others]
 
-    async def inside(self, work: Callable[..., Returned], *arguments: object) -> Returned:
-        """Run something short in the house's own threads."""
-        return await asyncio.get_running_loop().run_in_executor(self.threads, work, *arguments)
+    async def _watch_keys(self) -> None:
+        """While the database does not answer, the keys known last are good."""
+        while True:
+            with contextlib.suppress(SQLAlchemyError):
+                await self.house.run(self.keys.refresh)
+            await asyncio.sleep(REFRESH_SECONDS)
 
     def stop_streams(self) -> None:
         """Let every open stream end; safe from a signal's handler."""
@@ -119,14 +121,14 @@ class Service:
         await self.uploads.close()
         await self.pool.close()
         if self.head:
-            await asyncio.to_thread(self.head.stop)
+            await self.house.run(self.head.stop)
         elif self.leadership.leads:
-            await asyncio.to_thread(self.pool.send_away_idle)
-        await asyncio.to_thread(self.leadership.release)
+            await self.house.run(self.pool.send_away_idle)
+        await self.house.run(self.leadership.release)
         await self.ray.close()
         self.store.close()
         self.access.close()
-        self.threads.shutdown(wait=False)
+        self.house.close()
 
 
 def caller_of(request: Request) -> Caller:

@@ -12,13 +12,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor
-from typing import TypeVar
 
 from rayctsl.jobs.contracts import Failure, Outcome, Result, StepProgress
 from rayctsl.jobs.files import CANCEL, PROGRESS, RESULT, SPEC, attempt_folder, job_folder, read_document
 from rayctsl.storage import Storage
 from rayctsl.words import one_line
+from serve.house import House
 from serve.jobs.leader import Leadership
 from serve.jobs.pool import WorkerPool
 from serve.jobs.rows import JobRow
@@ -29,7 +28,6 @@ from serve.settings import Settings
 
 TURN_SECONDS = 0.5
 GIVE_UP_SECONDS = 30.0
-Returned = TypeVar("Returned")
 
 
 class Dispatcher:
@@ -43,11 +41,11 @@ class Dispatcher:
         storage: Storage,
         metrics: ServiceMetrics,
         leadership: Leadership,
+        house: House,
     ):
         self.settings, self.store, self.pool, self.storage, self.metrics = settings, store, pool, storage, metrics
-        self.leadership = leadership
+        self.leadership, self._inside = leadership, house.run
         self.before_turn: Callable[[], None] | None = None  # starts a cluster of our own when it is gone
-        self.threads: Executor | None = None  # apart from those that guests keep busy
         self._news = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._preparing: asyncio.Task[None] | None = None
@@ -99,10 +97,7 @@ class Dispatcher:
             return
         if self._preparing is not None and (error := self._preparing.exception()) is not None:
             log.error("no cluster could be started: %s", one_line(error, 300))
-        self._preparing = asyncio.create_task(asyncio.to_thread(self.before_turn))
-
-    async def _inside(self, work: Callable[..., Returned], *arguments: object) -> Returned:
-        return await asyncio.get_running_loop().run_in_executor(self.threads, work, *arguments)
+        self._preparing = asyncio.create_task(self._inside(self.before_turn))
 
     async def turn(self) -> None:
         for job in await self._inside(self.store.active):

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from rayctsl.jobs.contracts import Assignment, Heartbeat
 from rayctsl.jobs.files import ALIVE, ASSIGNMENT, BEAT_SECONDS, read_document, worker_folder
 from rayctsl.storage import Storage
+from serve.house import House
 from serve.jobs.rows import Slot
 from serve.jobs.store import JobStore
 from serve.problems import log
@@ -51,8 +52,9 @@ class Pulse:
 class WorkerPool:
     """Keeps the right number of workers, and knows which are alive."""
 
-    def __init__(self, settings: Settings, store: JobStore, ray: RayJobs, storage: Storage):
+    def __init__(self, settings: Settings, store: JobStore, ray: RayJobs, storage: Storage, house: House):
         self.settings, self.store, self.ray, self.storage = settings, store, ray, storage
+        self._inside = house.run
         self.alive: list[str] = []  # show their counter
         self.dead: set[str] = set()  # ended, their jobs to be released
         self.up = False
@@ -65,9 +67,9 @@ class WorkerPool:
 
     async def look(self) -> None:
         """Find out who is alive, who is dead, and whether Ray answers."""
-        self._slots = await asyncio.to_thread(self.store.slots)
+        self._slots = await self._inside(self.store.slots)
         names = [slot.worker for slot in self._slots if slot.worker]
-        await asyncio.to_thread(self._look_at, names)
+        await self._inside(self._look_at, names)
         self.alive = [name for name in names if name in self._pulses and self._pulses[name].is_beating]
         self.dead = set()
         if self.alive:
@@ -91,12 +93,12 @@ class WorkerPool:
             if slot.worker in self.dead:
                 if slot.worker not in self._pulses:
                     self._wait_longer()  # it never lived: something is wrong with the cluster or the environment
-                await asyncio.to_thread(self.store.set_worker, slot, slot.generation, None)
-                await asyncio.to_thread(self._forget, slot)
+                await self._inside(self.store.set_worker, slot, slot.generation, None)
+                await self._inside(self._forget, slot)
 
     async def grow(self, wanted: int) -> None:
         """Start workers until as many as wanted live or are about to."""
-        slots = [slot for slot in await asyncio.to_thread(self.store.slots) if slot.slot < self.settings.max_running]
+        slots = [slot for slot in await self._inside(self.store.slots) if slot.slot < self.settings.max_running]
         there = sum(slot.worker is not None for slot in slots)
         for slot in slots:
             if not self.up or there >= min(wanted, len(slots)) or time.monotonic() < self._not_before:
@@ -104,7 +106,7 @@ class WorkerPool:
             if slot.worker is None:
                 generation = slot.generation + 1
                 name = self._name(slot.slot, generation)
-                if await asyncio.to_thread(self.store.set_worker, slot, generation, name):
+                if await self._inside(self.store.set_worker, slot, generation, name):
                     # In the background: a busy head takes long, and finished jobs should not wait for it.
                     task = asyncio.create_task(self._submit(name), name=name)
                     self._submissions.add(task)

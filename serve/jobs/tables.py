@@ -21,7 +21,7 @@ from sqlalchemy import (
     inspect,
     text,
 )
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
 
 from rayctsl.words import one_line
@@ -106,9 +106,7 @@ def open_database(url: str) -> Engine:
         parsed = make_url(url)
         if parsed.get_backend_name() == "sqlite" and parsed.database:
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-        engine = create_engine(parsed, pool_pre_ping=True)
-        if parsed.get_backend_name() == "sqlite":
-            _tune_sqlite(engine)
+        engine = _engine(parsed)
         with engine.begin() as connection:
             if parsed.get_backend_name() == "postgresql":  # several services may start at the same moment
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({SETUP_LOCK})"))
@@ -121,6 +119,15 @@ def open_database(url: str) -> Engine:
     except (OperationalError, OSError) as error:
         reason = str(getattr(error, "orig", error)).strip().splitlines()[0]
         raise ValueError(f"the database does not open: {reason}") from None
+    return engine
+
+
+def _engine(url: URL) -> Engine:
+    if url.get_backend_name() != "sqlite":
+        return create_engine(url, pool_pre_ping=True)
+    # A file takes any number of connections; of a fixed number, those who wait to write would leave readers none.
+    engine = create_engine(url, **({"max_overflow": -1} if url.database else {}))
+    _tune_sqlite(engine)
     return engine
 
 

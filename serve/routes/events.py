@@ -29,6 +29,7 @@ from serve.service import Service
 
 router = APIRouter(tags=["finetune"])
 POLL_SECONDS = 0.3
+LOOKS_PER_SECOND = 60.0  # of all streams together: those who listen may not keep the service busy
 KEEP_ALIVE_SECONDS = 15.0
 
 RESPONSES: Responses = {
@@ -129,7 +130,12 @@ async def _stream(service: Service, job: JobRow, seen: int, prefix: str) -> Asyn
             yield b": still here\n\n"
             last_sent = time.monotonic()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(service.closing.wait(), POLL_SECONDS)
+            await asyncio.wait_for(service.closing.wait(), pause(service.streams))
+
+
+def pause(streams: int) -> float:
+    """Seconds between two looks of one stream: the more there are, the longer."""
+    return max(POLL_SECONDS, streams / LOOKS_PER_SECOND)
 
 
 def _block(kind: str, data: JsonObject, number: int | None = None) -> bytes:

@@ -30,7 +30,7 @@ async def ready(service: Here) -> Health:
     """Lists, downloads and new jobs work. Without Ray they still do, and jobs wait: that is `degraded`."""
     try:
         async with asyncio.timeout(STORE_SECONDS):
-            await service.inside(service.store.counts)
+            await service.house.run(service.store.counts)
     except (SQLAlchemyError, TimeoutError):
         raise HttpProblem(503, "The job store does not answer.") from None
     if not service.dispatches:
@@ -39,7 +39,7 @@ async def ready(service: Here) -> Health:
     reasons = [] if up else ["Ray does not answer: jobs wait."]
     reasons += [service.pool.mute] if service.pool.mute else []
     reasons += [TURNS_FAIL] if service.dispatcher.trouble and service.dispatcher.trouble != FULL else []
-    if service.dispatcher.trouble == FULL or await service.inside(service.is_full):
+    if service.dispatcher.trouble == FULL or await service.house.run(service.is_full):
         reasons.append(FULL)
     role: Literal["running", "standby"] = "running" if service.leadership.leads else "standby"
     status: Literal["ok", "degraded"] = "degraded" if reasons else "ok"

@@ -70,6 +70,15 @@ def test_queue_bound_holds_under_many_threads(store: JobStore) -> None:
     assert store.counts() == {"queued": 7}
 
 
+def test_who_waits_to_write_leaves_connections_to_readers(tmp_path: Path) -> None:
+    engine = open_database(f"sqlite:///{tmp_path / 'jobs.sqlite3'}")
+    with contextlib.ExitStack() as waiting, ThreadPoolExecutor(1) as threads:
+        for _ in range(40):
+            waiting.enter_context(engine.connect())
+        assert threads.submit(JobStore(engine).counts).result(10) == {}
+    engine.dispose()
+
+
 def test_one_key_makes_one_job(store: JobStore) -> None:
     with ThreadPoolExecutor(16) as pool:
         ids = set(pool.map(lambda _: add(store, key="k").id, range(32)))

@@ -17,6 +17,7 @@ from rayctsl.config import FinetuneConfig
 from rayctsl.jobs.contracts import Assignment, JobSpec, Source
 from rayctsl.jobs.files import read_document
 from rayctsl.storage import Storage
+from serve.house import House
 from serve.jobs import pool as pool_module
 from serve.jobs.dispatcher import Dispatcher
 from serve.jobs.leader import Leadership
@@ -87,9 +88,11 @@ class Stage:
     def begin(self) -> None:
         """A new process of the service: it knows what is in the store and the files."""
         ray = RayJobs("http://127.0.0.1:1", transport=httpx.MockTransport(self.server))
-        self.pool = WorkerPool(self.settings, self.store, ray, self.storage)
-        leader = Leadership(self.engine)
-        self.dispatcher = Dispatcher(self.settings, self.store, self.pool, self.storage, ServiceMetrics(), leader)
+        leader, house = Leadership(self.engine), House()
+        self.pool = WorkerPool(self.settings, self.store, ray, self.storage, house)
+        self.dispatcher = Dispatcher(
+            self.settings, self.store, self.pool, self.storage, ServiceMetrics(), leader, house
+        )
 
     def turn(self, times: int = 1) -> None:
         async def turns() -> None:

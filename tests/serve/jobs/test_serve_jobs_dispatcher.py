@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -243,3 +244,29 @@ def test_a_turn_that_fails_is_followed_by_the_next(stage, monkeypatch):
 
     asyncio.run(run())
     assert turns >= 2
+
+
+def test_guests_who_keep_every_thread_busy_hold_no_job_up(stage):
+    service, leave = stage(), threading.Event()
+    job = service.add()
+    service.turn()
+    service.beat()
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(100):
+            loop.run_in_executor(None, leave.wait)
+        try:
+            await asyncio.wait_for(service.dispatcher.turn(), 10)
+        finally:
+            leave.set()
+
+    asyncio.run(run())
+    assert service.job(job).status == "starting"
+
+
+def test_a_fault_that_stays_is_told_once(stage, caplog):
+    service = stage()
+    for _ in range(5):
+        service.dispatcher._say("the disk is full", OSError())
+    assert len(caplog.records) == 1
