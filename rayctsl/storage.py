@@ -45,6 +45,14 @@ def open_regular(root: str | Path, name: str) -> int:
     return file
 
 
+def is_full(error: BaseException) -> bool:
+    """Whether a disk, or the share of one that we may use, has no room left; pyarrow's errors may lack the number."""
+    if not isinstance(error, OSError):
+        return False
+    words = ("no space left", "disk quota", "disk is full")
+    return error.errno in (errno.ENOSPC, errno.EDQUOT) or any(each in str(error).lower() for each in words)
+
+
 class Storage:
     """Read, write, list and delete files by their path relative to a base."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from rayctsl.contract import JsonObject
+from rayctsl.storage import is_full
 from serve.explain import explain, sentence
 from serve.schemas import FinetuneRequest
 
@@ -128,14 +128,10 @@ FULL = "The service's disk is full, so nothing new can be stored; what is there 
 
 
 def is_full_disk(error: BaseException) -> bool:
-    """Whether a disk, or the share of one that we may use, has no room left."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return True
-    # pyarrow's and SQLite's errors have no number, but their words.
+    """Whether a disk has no room left, told by a file or by the database."""
     text = str(error).lower()
-    return isinstance(error, (OSError, SQLAlchemyError)) and any(
-        words in text for words in ("no space left", "disk is full", "disk quota", "disk i/o error")
-    )
+    words = ("database or disk is full", "disk i/o error", "no space left")
+    return is_full(error) or (isinstance(error, SQLAlchemyError) and any(each in text for each in words))
 
 
 def allowed_methods(app: FastAPI, request: Request) -> list[str]:

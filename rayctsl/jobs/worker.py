@@ -14,7 +14,7 @@ import time
 
 from rayctsl.jobs.contracts import Assignment, Heartbeat
 from rayctsl.jobs.files import ALIVE, ASSIGNMENT, BEAT_SECONDS, job_folder, read_document, worker_folder
-from rayctsl.storage import Storage
+from rayctsl.storage import Storage, is_full
 
 CHECKPOINT_SECONDS, LIMIT_SECONDS = 30.0, 24 * 3600.0
 
@@ -27,6 +27,7 @@ def run_worker(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     limit_seconds: float = LIMIT_SECONDS,
     poll_seconds: float = 0.05,
+    full_seconds: float = 1.0,
     threads: int = 1,
     gpus: float = 0.0,
 ) -> None:
@@ -53,7 +54,15 @@ def run_worker(
                 continue
             if assignment.job is None:  # sent away
                 return
-            run_job(storage.inside(job_folder(assignment.job)), assignment.attempt, pace, device)
+            try:
+                run_job(storage.inside(job_folder(assignment.job)), assignment.attempt, pace, device)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                # The same attempt again once there is room; who stays silent for long is stopped by the service.
+                print(f"job {assignment.job} waits for room on the disk", file=sys.stderr, flush=True)
+                time.sleep(full_seconds)
+                continue
             last, last_work = assignment, time.monotonic()
     finally:
         stop.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 import time
@@ -16,7 +17,7 @@ from safetensors.torch import save
 from rayctsl.config import FinetuneConfig
 from rayctsl.jobs.contracts import PointReached
 from rayctsl.jobs.files import CHECKPOINT, attempt_folder, read_events
-from rayctsl.jobs.job import Pace, _latest_checkpoint, run_job
+from rayctsl.jobs.job import Pace, _failure, _latest_checkpoint, run_job
 from rayctsl.jobs.model import Finetuned
 from rayctsl.jobs.worker import main, run_worker
 from rayctsl.registry import list_initializations
@@ -143,6 +144,11 @@ def test_job_that_cannot_run_says_why(world: Path, change: dict, code: str, word
     assert str(world) not in outcome.error.message
 
 
+def test_a_failure_says_nothing_of_this_machines_folders() -> None:
+    told = _failure(ValueError("cannot read /data/lab-3/pets/train.arrow: 3 of 12/48 rows, see s3://bucket/key"))
+    assert told.message == "cannot read …: 3 of 12/48 rows, see …"
+
+
 def test_changed_initialization_is_refused(world: Path) -> None:
     (initialization,) = list_initializations(str(world / "storage"))
     wrong = {"id": initialization.id, "path": str(initialization.storage), "sha256": "0" * 64}
@@ -188,3 +194,22 @@ def test_model_file_of_another_kind_is_refused() -> None:
     for data in (b"", b"\x00" * 7, pickle.dumps(print), save({"x": np.zeros(3)}), b"\xff" * 100):
         with pytest.raises(ValueError, match="not a fine-tuned model"):
             Finetuned.load(data)
+
+
+def test_worker_waits_for_room_on_the_disk(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, job = Storage(world / "storage"), new_job(world, "full")
+    storage.write("workers/w2/job.json", b'{"job": "full", "attempt": 1}')
+    write, refused = Storage.write, []
+
+    def when_there_is_room(self: Storage, name: str, data: bytes) -> None:
+        if name == "result.json" and len(refused) < 3:
+            refused.append(name)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(self, name, data)
+        if name == "result.json":
+            write(storage, "workers/w2/job.json", b'{"job": null}')
+
+    monkeypatch.setattr(Storage, "write", when_there_is_room)
+    run_worker(storage, "w2", idle_seconds=60, poll_seconds=0.01, full_seconds=0.01)
+    assert len(refused) == 3
+    assert json.loads(job.read("attempt-1/result.json"))["status"] == "succeeded"
