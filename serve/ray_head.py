@@ -65,10 +65,12 @@ class RayHead:
         self._use(self._start())
 
     def stop(self) -> None:
-        """End the head and everything it started."""
-        head, self._head, self._starting, self._ray.url = self._head or self._starting, None, None, None
-        if head is None:
-            return
+        """End the head and everything it started; of one that died and one that begins, the one that begins."""
+        head, self._head, self._starting, self._ray.url = self._starting or self._head, None, None, None
+        if head is not None:
+            self._end(head)
+
+    def _end(self, head: Head) -> None:
         if self._is_running(head):
             os.kill(head.pid, signal.SIGTERM)
             deadline = time.monotonic() + STOP_SECONDS
@@ -82,7 +84,7 @@ class RayHead:
         self._record.unlink(missing_ok=True)
 
     def _use(self, head: Head) -> None:
-        self._head = head
+        self._head, self._starting = head, None
         self._ray.url, self._ray.token = head.url, head.token
 
     def _start(self) -> Head:
@@ -108,13 +110,21 @@ class RayHead:
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
         head = Head(self._process.pid, _born(self._process.pid), f"http://127.0.0.1:{dashboard}", temporary, token)
+        self._starting = head
+        log.info("starting Ray at %s", head.url)
+        try:
+            self._note(head)
+            self._wait_until_ready(head)
+        except BaseException:  # nobody would ever find it again
+            self._starting = None
+            self._end(head)
+            raise
+        return head
+
+    def _note(self, head: Head) -> None:
         descriptor = os.open(self._record, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
             json.dump(asdict(head), file)
-        self._starting = head
-        log.info("starting Ray at %s", head.url)
-        self._wait_until_ready(head)
-        return head
 
     def _wait_until_ready(self, head: Head) -> None:
         deadline = time.monotonic() + START_SECONDS
