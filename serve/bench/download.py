@@ -11,7 +11,6 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from rayctsl.card import CARD, PHI
 from serve.bench.instance import Instance, make_initialization
@@ -19,7 +18,7 @@ from serve.bench.instance import Instance, make_initialization
 BLOCK = 1024 * 1024
 
 
-def measure(megabytes: int, rounds: int) -> dict[str, Any]:
+def measure(megabytes: int, rounds: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="rayctsl-bench-") as name:
         folder = Path(name)
         identifier, path = _large_initialization(folder / "storage", megabytes)

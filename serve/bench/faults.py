@@ -33,10 +33,12 @@ class Faults:
         self._full_until = 0.0
         self.struck: Counter[str] = Counter()
 
-    def strike(self) -> None:
+    def strike(self) -> bool:
+        """One fault of a kind drawn at random; False when there was nothing of that kind to hit."""
         kind = self._random.choice(self._kinds)
-        if self._how[kind]():
-            self.struck[kind] += 1
+        hit = self._how[kind]()
+        self.struck[kind] += hit
+        return hit
 
     def tick(self) -> None:
         """Give the disk back when its time is over."""

@@ -62,12 +62,12 @@ class Instance:
         self.url = f"http://127.0.0.1:{self.port}"
         self._command = [sys.executable, "-m", "serve", "--storage", str(self.storage), "--data-root", str(self.data)]
         self._command += ["--port", str(self.port), *options]
-        self._log = folder / "service.log"
+        self.log = folder / "service.log"
         self._environment = {**os.environ, **({"RAYCTSL_TOKEN": token} if token else {})}
         self.process: subprocess.Popen | None = None
 
     def start(self, wait_seconds: float = 120.0) -> None:
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
             self.process = subprocess.Popen(self._command, stdout=log, stderr=log, env=self._environment)
         deadline = time.monotonic() + wait_seconds
         with httpx.Client(base_url=self.url, timeout=2.0, trust_env=False) as client:  # made once: its TLS costs 30 ms
@@ -76,7 +76,7 @@ class Instance:
                     if client.get("/livez").status_code == 200:
                         return
                 time.sleep(0.05)
-        raise RuntimeError(f"the service did not start: {self._log.read_text()[-2000:]}")
+        raise RuntimeError(f"the service did not start: {self.log.read_text()[-2000:]}")
 
     def kill(self) -> None:
         """As a power cut would."""
@@ -97,3 +97,23 @@ class Instance:
             yield self
         finally:
             self.stop()
+
+
+def finished_job(service: Instance, seconds: float = 300.0) -> str:
+    """A job whose model can be asked to predict."""
+    with httpx.Client(base_url=service.url, timeout=30.0, trust_env=False) as http:
+        job = http.post("/finetune", json={"dataset": DATASET, "steps": 3}).json()["id"]
+        deadline = time.monotonic() + seconds
+        while (status := http.get(f"/finetune/{job}").json()["status"]) != "succeeded":
+            assert status != "failed", "the job failed"
+            assert time.monotonic() < deadline, f"the job is still {status}"
+            time.sleep(0.2)
+    return str(job)
+
+
+def resident(pid: int) -> float:
+    """Megabytes of memory that a process holds."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return float("nan")

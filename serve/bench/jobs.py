@@ -8,12 +8,12 @@ asks again without making a second job.
 from __future__ import annotations
 
 import random
+import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import httpx
 from sqlalchemy.exc import SQLAlchemyError
@@ -21,15 +21,18 @@ from sqlalchemy.exc import SQLAlchemyError
 from rayctsl.jobs.job import RESULT
 from serve.bench.faults import Faults
 from serve.bench.instance import DATASET, Instance, make_dataset, make_initialization
-from serve.jobs.rows import TERMINAL
+from serve.jobs.rows import TERMINAL, JobRow
 from serve.jobs.store import JobStore
 from serve.jobs.tables import open_database
 
+MAY_BE_ASKED_AGAIN = (429, 503, 507)
+MAX_RUNNING = 2
+
 
 def prove(
-    num_jobs: int,
-    num_clients: int,
-    num_kills: int,
+    jobs: int,
+    clients: int,
+    faults: int,
     *,
     max_queued: int,
     address: str | None = None,
@@ -37,11 +40,11 @@ def prove(
     seconds: float = 1800.0,
     folder: Path | None = None,
     small_disk: Path | None = None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Run the proof and return its figures; AssertionError says what was broken.
 
     Args:
-        num_kills: faults, spread over the jobs; the kind of each is drawn at random.
+        faults: spread over the jobs; the kind of each is drawn at random.
         small_disk: an empty disk of some 100 MB for the storage, which is then filled up now and then.
     """
     with tempfile.TemporaryDirectory(prefix="rayctsl-bench-") as name:
@@ -50,86 +53,96 @@ def prove(
         if small_disk is not None:
             (place / "storage").symlink_to(small_disk)
         make_initialization(place / "storage")
-        options = ["--max-queued", str(max_queued), "--max-running", "2", "--job-cpus", "0.1"]
+        options = ["--max-queued", str(max_queued), "--max-running", str(MAX_RUNNING), "--job-cpus", "0.1"]
         service = Instance(place, *options, *(["--address", address] if address else []))
         service.start()
+        queue = Clients(service, jobs, clients, seed)
+        trouble = Faults(service, seed, can_fill=small_disk is not None)
         try:
-            return _run(service, num_jobs, num_clients, num_kills, max_queued, seed, seconds, small_disk is not None)
+            started = time.monotonic()
+            found, largest = _disturb(queue, trouble, faults, seconds)
+            # Jobs whose worker has died wait again, beside those that fill the queue.
+            assert largest <= max_queued + MAX_RUNNING, f"{largest} jobs waited, more than {max_queued} may"
+            return {
+                **_verify(service, queue.accepted, found, jobs),
+                "clients": clients,
+                "faults": dict(trouble.struck),
+                "answers": dict(queue.answers),
+                "largest_queue": largest,
+                "max_queued": max_queued,
+                "seconds": round(time.monotonic() - started, 1),
+            }
         finally:
+            queue.done.set()
+            trouble.end()
             service.stop()
 
 
-def _run(
-    service: Instance,
-    num_jobs: int,
-    num_clients: int,
-    num_kills: int,
-    max_queued: int,
-    seed: int,
-    seconds: float,
-    can_fill: bool,
-) -> dict[str, Any]:
-    started = time.monotonic()
-    accepted: dict[str, str] = {}  # job id by key
-    counts: Counter[str] = Counter()
-    largest, lock, done = 0, threading.Lock(), threading.Event()
-    left = iter(range(num_jobs))
+class Clients:
+    """Ask for jobs, each again and again until it is accepted."""
 
-    def client(number: int) -> None:
-        rng = random.Random(seed * 1000 + number)
-        with httpx.Client(base_url=service.url, timeout=10.0, trust_env=False) as http:
-            while not done.is_set():
-                with lock:
-                    turn = next(left, None)
+    def __init__(self, service: Instance, jobs: int, clients: int, seed: int):
+        self.service, self.jobs, self.seed = service, jobs, seed
+        self.accepted: dict[str, str] = {}  # job id by key
+        self.answers: Counter[str] = Counter()
+        self.done = threading.Event()
+        self._left, self._lock = iter(range(jobs)), threading.Lock()
+        self._threads = [threading.Thread(target=self._ask, args=(number,), daemon=True) for number in range(clients)]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def are_busy(self) -> bool:
+        return any(thread.is_alive() for thread in self._threads)
+
+    def _ask(self, number: int) -> None:
+        rng = random.Random(self.seed * 1000 + number)
+        with httpx.Client(base_url=self.service.url, timeout=10.0, trust_env=False) as http:
+            while not self.done.is_set():
+                with self._lock:
+                    turn = next(self._left, None)
                 if turn is None:
                     return
-                key = f"proof-{seed}-{turn}"
                 body = {"dataset": DATASET, "steps": rng.randint(1, 3), "batch_size": 8, "seed": turn}
-                while key not in accepted and not done.is_set():
-                    try:
-                        answer = http.post("/finetune", json=body, headers={"idempotency-key": key})
-                    except httpx.TransportError:
-                        counts["no answer"] += 1
-                        time.sleep(0.2)
-                        continue
-                    counts[str(answer.status_code)] += 1
-                    if answer.status_code == 202:
-                        accepted[key] = answer.json()["id"]
-                    else:
-                        assert answer.status_code in (429, 503, 507), answer.text
-                        time.sleep(rng.uniform(0.1, 0.5))
+                self._insist(http, f"proof-{self.seed}-{turn}", body, rng)
 
-    threads = [threading.Thread(target=client, args=(number,), daemon=True) for number in range(num_clients)]
-    for thread in threads:
-        thread.start()
-    store = JobStore(open_database(f"sqlite:///{service.storage / 'service' / 'jobs.sqlite3'}"))
-    kills, faults = 0, Faults(service, seed, can_fill)
+    def _insist(self, http: httpx.Client, key: str, body: dict[str, object], rng: random.Random) -> None:
+        while key not in self.accepted and not self.done.is_set():
+            try:
+                answer = http.post("/finetune", json=body, headers={"idempotency-key": key})
+            except httpx.TransportError:
+                self.answers["no answer"] += 1
+                self.done.wait(0.2)
+                continue
+            self.answers[str(answer.status_code)] += 1
+            if answer.status_code == 202:
+                self.accepted[key] = answer.json()["id"]
+            else:
+                assert answer.status_code in MAY_BE_ASKED_AGAIN, answer.text
+                self.done.wait(rng.uniform(0.1, 0.5))
+
+
+def _disturb(queue: Clients, trouble: Faults, faults: int, seconds: float) -> tuple[list[JobRow], int]:
+    """Let faults strike while the jobs run; all jobs at the end, and how many waited at most."""
+    struck, largest, deadline = 0, 0, time.monotonic() + seconds
+    store = JobStore(open_database(f"sqlite:///{queue.service.storage / 'service' / 'jobs.sqlite3'}"))
+    queue.start()
     try:
         while True:
             status = _counts(store)
             largest = max(largest, status.get("queued", 0))
             ended = sum(status.get(name, 0) for name in TERMINAL)
-            faults.tick()
-            if kills < num_kills and ended >= (kills + 0.5) * num_jobs / num_kills:
-                faults.strike()
-                kills += 1
-            if ended >= num_jobs and not any(thread.is_alive() for thread in threads):
-                break
-            assert time.monotonic() - started < seconds, f"not done after {seconds:.0f} s: {status}"
+            trouble.tick()
+            if struck < faults and ended >= (struck + 0.5) * queue.jobs / faults:
+                struck += trouble.strike()
+                print(f"{ended} of {queue.jobs} jobs have ended, faults: {dict(trouble.struck)}", file=sys.stderr)
+            if ended >= queue.jobs and not queue.are_busy:
+                return store.page(10 * queue.jobs), largest
+            assert time.monotonic() < deadline, f"not done after {seconds:.0f} s: {status}"
             time.sleep(0.02)
-        jobs = store.page(10 * num_jobs)
-        return {
-            **_verify(service, accepted, jobs, num_jobs, largest, max_queued),
-            "clients": num_clients,
-            "faults": dict(faults.struck),
-            "answers": dict(counts),
-            "largest_queue": largest,
-            "max_queued": max_queued,
-            "seconds": round(time.monotonic() - started, 1),
-        }
     finally:
-        done.set()
-        faults.end()
         store.close()
 
 
@@ -142,23 +155,18 @@ def _counts(store: JobStore) -> dict[str, int]:
             time.sleep(0.2)
 
 
-def _verify(
-    service: Instance, accepted: dict[str, str], jobs: list[Any], num_jobs: int, largest: int, max_queued: int
-) -> dict[str, Any]:
-    assert len(accepted) == len(set(accepted.values())) == num_jobs, "a key has no job or two keys share one"
+def _verify(service: Instance, accepted: dict[str, str], jobs: list[JobRow], wanted: int) -> dict[str, object]:
+    assert len(accepted) == len(set(accepted.values())) == wanted, "a key has no job or two keys share one"
     assert {job.id for job in jobs} == set(accepted.values()), "a job is lost, or one exists that nobody was told of"
     states = Counter(job.status for job in jobs)
-    assert set(states) == {"succeeded"}, f"jobs ended as {dict(states)}"
-    assert largest <= max_queued, f"{largest} jobs waited, more than {max_queued}"
-    results = 0
+    assert set(states) == {"succeeded"}, f"jobs ended as {dict(states)}: {[job.error for job in jobs if job.error]}"
     for job in jobs:
-        found = list((service.storage / "jobs" / job.id).glob(f"attempt-*/{RESULT}"))
         # An attempt that was believed dead may have ended after all: its result is beside the one that counts.
-        assert (service.storage / "jobs" / job.id / f"attempt-{job.attempt}" / RESULT) in found, f"{job.id}: no result"
-        results += 1
+        result = service.storage / "jobs" / job.id / f"attempt-{job.attempt}" / RESULT
+        assert result.exists(), f"{job.id}: no result"
     with httpx.Client(base_url=service.url, trust_env=False, timeout=30.0) as http:
         for job in jobs:
             shown = http.get(f"/finetune/{job.id}").json()
             assert shown["status"] == job.status, "the service tells another story than its store"
     attempts = Counter(job.attempt for job in jobs)
-    return {"jobs": len(jobs), "succeeded": states["succeeded"], "results": results, "attempts": dict(attempts)}
+    return {"jobs": len(jobs), "succeeded": states["succeeded"], "attempts": dict(attempts)}

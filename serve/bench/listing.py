@@ -1,4 +1,4 @@
-"""How long `GET /initializations` takes with many initializations and many clients, and whether memory grows."""
+"""How long lists and cards take with many initializations, many jobs and many clients, and whether memory grows."""
 
 from __future__ import annotations
 
@@ -7,41 +7,62 @@ import json
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from rayctsl.card import CARD, PHI
-from serve.bench.instance import Instance, make_initialization
+from rayctsl.config import FinetuneConfig
+from rayctsl.jobs.contracts import JobSpec, Source
+from rayctsl.registry import Initialization
+from serve.bench.instance import DATASET, Instance, make_dataset, make_initialization, resident
+from serve.jobs.rows import NewJob
+from serve.jobs.store import JobStore
+from serve.jobs.tables import open_database
+
+Figures = dict[str, float]
 
 
-def measure(num_initializations: int, num_clients: int, num_requests: int, limit: int = 20) -> dict[str, Any]:
+def measure(initializations: int, jobs: int, clients: int, requests: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory(prefix="rayctsl-bench-") as name:
         folder = Path(name)
-        _fill(folder / "storage", num_initializations)
+        make_dataset(folder / "data")
+        first = _fill(folder / "storage", initializations)
+        _fill_jobs(folder, first, jobs)
+        paths = {
+            "list": "/initializations?limit=20",
+            "card": f"/initializations/{first.id}",
+            "jobs": "/finetune?limit=20",
+            "datasets": "/datasets",
+        }
         with Instance(folder, "--address", "http://127.0.0.1:1").running() as service:
             assert service.process is not None
-            asyncio.run(_load(service.port, num_clients, num_requests // 10, limit))  # warm
-            before = _resident(service.process.pid)
-            started = time.perf_counter()
-            seconds = asyncio.run(_load(service.port, num_clients, num_requests, limit))
-            took = time.perf_counter() - started
-            after = _resident(service.process.pid)
-    milliseconds = 1000 * np.percentile(seconds, [50, 95, 99, 100])
-    names = ("p50_ms", "p95_ms", "p99_ms", "max_ms")
+            for path in paths.values():
+                asyncio.run(_load(service.port, path, clients, requests // 10))  # warm
+            before = resident(service.process.pid)
+            figures = {kind: _figures(service.port, path, clients, requests) for kind, path in paths.items()}
+            after = resident(service.process.pid)
     return {
-        "initializations": num_initializations,
-        "clients": num_clients,
-        "requests": len(seconds),
-        "requests_per_s": round(len(seconds) / took, 1),
-        **{key: round(float(value), 1) for key, value in zip(names, milliseconds, strict=True)},
+        "initializations": initializations,
+        "jobs": jobs,
+        "clients": clients,
+        "requests": requests,
+        **figures,
         "memory_before_mb": round(before, 1),
-        "memory_after_mb": round(after, 1),
         "memory_growth_mb": round(after - before, 1),
     }
 
 
-def _fill(storage: Path, count: int) -> None:
+def _figures(port: int, path: str, clients: int, requests: int) -> Figures:
+    started = time.perf_counter()
+    seconds = asyncio.run(_load(port, path, clients, requests))
+    took = time.perf_counter() - started
+    milliseconds = 1000 * np.percentile(seconds, [50, 95, 99, 100])
+    names = ("p50_ms", "p95_ms", "p99_ms", "max_ms")
+    figures = {key: round(float(value), 1) for key, value in zip(names, milliseconds, strict=True)}
+    return {"per_s": round(len(seconds) / took, 1), **figures}
+
+
+def _fill(storage: Path, count: int) -> Initialization:
     first = make_initialization(storage)
     card, phi = first.card.to_json(), first.storage.read(PHI)
     for number in range(1, count):
@@ -49,16 +70,35 @@ def _fill(storage: Path, count: int) -> None:
         folder.mkdir()
         (folder / PHI).write_bytes(phi)
         (folder / CARD).write_text(json.dumps({**card, "id": f"{card['id']}-{number}"}))
+    return first
 
 
-async def _load(port: int, clients: int, requests: int, limit: int) -> list[float]:
+def _fill_jobs(folder: Path, first: Initialization, count: int) -> None:
+    """Jobs that have been cancelled, as a service leaves them."""
+    store = JobStore(open_database(f"sqlite:///{folder}/storage/service/jobs.sqlite3"))
+    source = Source(id=first.id, sha256=first.card.sha256, path=first.path)
+    for number in range(count):
+        spec = JobSpec(
+            dataset=DATASET,
+            data_root=str(folder / "data"),
+            initialization=source,
+            seed=number,
+            compare_with_scratch=False,
+            config=FinetuneConfig(steps=100, seeds=1),
+        )
+        job, _ = store.create(NewJob({"label": f"job {number}"}, spec, "x"), max_queued=1)
+        store.change(job, status="cancelled", finished_at=time.time())
+    store.close()
+
+
+async def _load(port: int, path: str, clients: int, requests: int) -> list[float]:
     """Every client keeps one connection and asks again as soon as it is answered."""
     left, seconds = requests, list[float]()
 
     async def client() -> None:
         nonlocal left
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        request = f"GET /initializations?limit={limit} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode()
+        request = f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode()
         while left > 0:
             left -= 1
             started = time.perf_counter()
@@ -72,11 +112,3 @@ async def _load(port: int, clients: int, requests: int, limit: int) -> list[floa
 
     await asyncio.gather(*(client() for _ in range(clients)))
     return seconds
-
-
-def _resident(pid: int) -> float:
-    """Megabytes of memory that a process holds."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    return float("nan")

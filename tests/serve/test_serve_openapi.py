@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from serve.bench.fuzz import prove
 from serve.bench.instance import Instance
 
 pytestmark = pytest.mark.slow
@@ -30,3 +31,10 @@ def test_every_answer_is_documented(
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[:20_000]
     assert httpx.get(f"{waiting_service.url}/readyz", trust_env=False).status_code == 200
+
+
+@pytest.mark.long
+@pytest.mark.ray
+def test_no_guest_hurts_the_service(tmp_path: Path) -> None:
+    figures = prove(minutes=1, folder=tmp_path)
+    assert figures["wrong"] == []

@@ -1,0 +1,166 @@
+"""The proof that no guest hurts the service: schemathesis and mutated images, archives, cards and streams at once.
+
+Meanwhile the probes are asked ten times a second and the memory is watched. At the end no route may have answered with
+an error of the server that its document does not name, nor any with 500, and the log may hold no traceback.
+"""
+
+from __future__ import annotations
+
+import http.client
+import multiprocessing
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
+
+from serve.bench.guests import Guests
+from serve.bench.instance import Instance, finished_job, make_dataset, make_initialization, resident
+
+PROBES = ("/livez", "/readyz")
+PERIOD = 0.1
+MOST_GROWTH, MOST_PROBE_MS = 0.10, 200.0
+EXAMPLES = 20
+
+
+class Bare:
+    """A process that answers 200 to everything: what the probes would take here if the service did nothing at all."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.process = multiprocessing.get_context("fork").Process(target=self._serve, daemon=True)
+        self.process.start()
+
+    def _serve(self) -> None:
+        while True:
+            connection, _ = self._listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+
+
+class Lookout(threading.Thread):
+    """Asks the probes, each time on a connection of its own, and looks at the memory."""
+
+    def __init__(self, service: Instance):
+        super().__init__(daemon=True)
+        assert service.process is not None
+        self._service, self._pid = service, service.process.pid
+        self.done = threading.Event()
+        self._bare = Bare()
+        self.milliseconds: list[float] = []
+        self.bare_milliseconds: list[float] = []
+        self.megabytes: list[float] = []
+        self.failures: list[str] = []
+
+    def run(self) -> None:
+        while not self.done.wait(PERIOD):
+            for path in PROBES:
+                self.milliseconds.append(self._ask(self._service.port, path))
+            self.bare_milliseconds.append(self._ask(self._bare.port, "/"))
+            self.megabytes.append(resident(self._pid))
+        self._bare.process.kill()
+
+    def _ask(self, port: int, path: str) -> float:
+        started = time.perf_counter()
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30.0)
+            connection.request("GET", path)
+            status: object = connection.getresponse().status
+            connection.close()
+        except (OSError, http.client.HTTPException) as error:
+            status = type(error).__name__
+        if status != 200:
+            self.failures.append(f"{path}: {status}")
+        return 1000 * (time.perf_counter() - started)
+
+    @property
+    def growth(self) -> float:
+        """The last tenth of the time against the second; in the first everything is loaded."""
+        tenth = max(1, len(self.megabytes) // 10)
+        return statistics.median(self.megabytes[-tenth:]) / statistics.median(self.megabytes[tenth : 2 * tenth]) - 1
+
+
+def prove(minutes: float, seed: int = 0, folder: Path | None = None) -> dict[str, object]:
+    """Run for so long and return the figures; `wrong` lists what should not have been, `held` says that nothing was."""
+    with tempfile.TemporaryDirectory(prefix="rayctsl-bench-") as name:
+        place = folder or Path(name)
+        make_dataset(place / "data")
+        for number, method in enumerate(("shifting", "reptile")):
+            make_initialization(place / "storage", number, method)
+        options = ("--max-running", "2", "--job-cpus", "0.1", "--job-limit", "5")
+        with Instance(place, *options).running() as service:
+            return _attack(service, finished_job(service), minutes, seed, place)
+
+
+def _attack(service: Instance, job: str, minutes: float, seed: int, place: Path) -> dict[str, object]:
+    started, guests, watch = time.monotonic(), Guests(service, job, seed), Lookout(service)
+    guests.start()
+    watch.start()
+    wrong, rounds = list[str](), 0
+    while (left := 60 * minutes - (time.monotonic() - started)) > 0:
+        wrong += _schemathesis(service, seed + rounds, left, place)
+        rounds += 1
+    guests.done.set()
+    watch.done.set()
+    watch.join()
+    codes = _codes(service)
+    p50, p99, worst = np.percentile(watch.milliseconds, [50, 99, 100])
+    wrong += [*guests.surprises, *watch.failures, *_undocumented(service, codes)]
+    wrong += ["a traceback in the log"] * ("Traceback" in service.log.read_text(errors="replace"))
+    if p99 > MOST_PROBE_MS:
+        wrong.append(f"probes took {p99:.0f} ms at p99")
+    if watch.growth > MOST_GROWTH:
+        wrong.append(f"memory grew by {100 * watch.growth:.0f} %")
+    return {
+        "minutes": round((time.monotonic() - started) / 60, 1),
+        "requests": sum(codes.values()),
+        "server_errors": {f"{route} {code}": n for (route, code), n in codes.items() if code >= 500},
+        "guests": guests.asked,
+        "schemathesis_rounds": rounds,
+        "probes": len(watch.milliseconds),
+        "probe_ms": {"p50": round(p50, 1), "p99": round(p99, 1), "max": round(worst, 1)},
+        "bare_ms": {f"p{each}": round(float(np.percentile(watch.bare_milliseconds, each)), 1) for each in (50, 99)},
+        "memory_mb": round(watch.megabytes[-1], 1),
+        "memory_growth": round(watch.growth, 3),
+        "wrong": wrong[:50],
+        "held": not wrong,
+    }
+
+
+def _schemathesis(service: Instance, seed: int, seconds: float, place: Path) -> list[str]:
+    program = Path(sys.executable).parent / "schemathesis"
+    command: list[str | Path] = [program, "run", f"{service.url}/openapi.json", "--seed", str(seed), "--no-color"]
+    command += ["--phases", "examples,coverage,fuzzing,stateful", "--max-examples", str(EXAMPLES)]
+    command += ["--max-time", f"{seconds:.0f}", "--request-timeout", "60", "--suppress-health-check", "all"]
+    # Streams of jobs that wait have no end, so a guest reads them; errors of the server are counted by the server.
+    command += ["--exclude-path", "/finetune/{id}/events", "--exclude-checks", "not_a_server_error"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=place)
+    return [f"schemathesis, seed {seed}: {done.stdout[-4000:]}"] if done.returncode else []
+
+
+def _codes(service: Instance) -> dict[tuple[str, int], int]:
+    """How often each route answered with each status, by the service's own count."""
+    text = httpx.get(f"{service.url}/metrics", trust_env=False, timeout=30.0).text
+    counts: dict[tuple[str, int], int] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name == "rayctsl_http_requests_total":
+                key = sample.labels["route"], int(sample.labels["code"])
+                counts[key] = counts.get(key, 0) + int(sample.value)
+    return counts
+
+
+def _undocumented(service: Instance, codes: dict[tuple[str, int], int]) -> list[str]:
+    paths = httpx.get(f"{service.url}/openapi.json", trust_env=False, timeout=30.0).json()["paths"]
+    named = {(path, int(code)) for path, item in paths.items() for each in item.values() for code in each["responses"]}
+    errors = {key: count for key, count in codes.items() if key[1] >= 500 and (key[1] == 500 or key not in named)}
+    return [f"{route} answered {code}, {count} times" for (route, code), count in errors.items()]
