@@ -35,6 +35,9 @@ pytestmark = [
 def fill(folder: Path) -> dict[str, str]:
     """Jobs in every state, as a service leaves them; their ids by state."""
     card = make_initialization(folder / "storage")
+    place = Path(card.storage.root) / "card.json"
+    curve = {"loss_curve": [[step, 2.5 * 0.99**step] for step in range(0, 300, 10)]}
+    place.write_text(json.dumps({**json.loads(place.read_text()), "metrics": curve}))
     source = Source(id=card.id, sha256=card.card.sha256, path=card.path)
     store, ids = JobStore(open_database(f"sqlite:///{folder}/storage/service/jobs.sqlite3")), {}
     for number, state in enumerate(("queued", "failed", "succeeded", "second")):
@@ -117,6 +120,7 @@ def views(ids: dict[str, str]) -> dict[str, str]:
         "#/datasets": "Drop a folder",
         "#/datasets/stripes": "48 training and 24 test images",
         "#/nothing": "There is no such page",
+        "docs": "Documents",
     }
 
 
@@ -147,6 +151,51 @@ def test_no_accessibility_findings_and_nothing_too_wide(
             found.append(f"{view} is too wide")
     context.close()
     assert found == []
+
+
+# Whether each rule of our styles finds an element, leaving out what a pointer, a keyboard or time brings about.
+# A rule that stands inside another by mistake is looked for inside it, as browsers do.
+SELECTORS = r"""() => {
+  const states = /::[\w-]+|:(hover|focus|focus-visible|disabled|empty)(?![\w-])/g;
+  const attributes = /\[(aria-busy|aria-invalid|aria-sort|data-over|data-st|open)[^\]]*\]|\.over/g;
+  const found = {};
+  const walk = (rules, outer) => {
+    for (const rule of rules) {
+      const own = rule.selectorText ? outer + rule.selectorText : outer;
+      if (rule.selectorText && rule.style.length) {
+        const plain = own.replaceAll(states, "").replaceAll(attributes, "").replaceAll(/(^|,)\s*(?=,|$)/g, "$1*");
+        found[own] = own.includes(":not(") || document.querySelector(plain) !== null;
+      }
+      if (rule.cssRules) walk(rule.cssRules, rule.selectorText ? `${own} ` : outer);
+    }
+  };
+  const own = [...document.styleSheets].filter((sheet) => !sheet.href.includes("/vendor/"));
+  for (const sheet of own) walk(sheet.cssRules, "");
+  return found;
+}"""
+# What only time, faults, an empty storage, several initializations or six jobs show.
+UNSEEN = {".skeleton", ".sheet", ".empty pre", ".form .notice", ".picks", ".picks legend", ".pick"}
+UNSEEN |= {f".swatch.{name}" for name in ("third", "fourth", "fifth", "sixth")}
+
+
+def test_every_rule_of_the_styles_is_used(world: tuple[Instance, dict[str, str]], page: Page) -> None:
+    instance, ids = world
+    classes = [{"name": name, "probability": 0.5} for name in ("top", "middle")]
+    page.route("**/predict", lambda route: route.fulfill(json={"object": "prediction", "job": "x", "classes": classes}))
+    rules, used = set[str](), set[str]()
+    for view, text in views(ids).items():
+        page.goto(f"{instance.url}/{view}")
+        expect(page.locator("main")).to_contain_text(re.compile(text))
+        looks = [page.evaluate(SELECTORS)]
+        if text == "Try it":
+            image = {"name": "x.png", "mimeType": "image/png", "buffer": b"x"}
+            page.get_by_label("Drop an image").set_input_files(image)
+            expect(page.locator(".bars li")).to_have_count(2)
+            looks.append(page.evaluate(SELECTORS))
+        for look in looks:
+            rules |= set(look)
+            used |= {selector for selector, seen in look.items() if seen}
+    assert rules - used - UNSEEN == set()
 
 
 @pytest.fixture
@@ -236,6 +285,17 @@ def test_the_api_page_shows_every_route(world: tuple[Instance, dict[str, str]], 
     complaints: list[str] = []
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     page.goto(f"{instance.url}/docs")
-    expect(page.locator(".opblock")).not_to_have_count(0)
-    expect(page.get_by_text("/finetune/{id}/predict").first).to_be_visible()
+    document = page.request.get(f"{instance.url}/openapi.json").json()
+    named = [(method.upper(), path) for path, item in document["paths"].items() for method in item]
+    shown = page.locator("details:has(.method)")
+    expect(shown).to_have_count(len(named))
+    assert sorted(shown.locator("summary").evaluate_all(
+        "all => all.map(one => [one.children[0].textContent, one.children[1].textContent])"
+    )) == sorted(map(list, named))  # fmt: skip
+    page.locator("#create_job summary").click()
+    opened = page.locator("details[open]")
+    expect(opened.locator("pre")).to_contain_text("""-d '{"dataset":""")
+    opened.get_by_role("link", name="FinetuneRequest").click()
+    expect(page.locator("#FinetuneRequest")).to_contain_text("Same request, same seed, same result.")
+    expect(page.locator("#FinetuneRequest td", has_text="integer from 1 to 100000").first).to_be_visible()
     assert complaints == []

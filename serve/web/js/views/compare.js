@@ -57,15 +57,13 @@ function numbers(jobs) {
       "tr",
       {},
       h("th", { scope: "row" }, h("a", { href: `#/jobs/${job.id}` }, nameOf(job))),
-      h("td", {}, job.initialization.id),
-      h("td", { class: "right" }, count(job.seed)),
-      h("td", { class: "right" }, decimal(job.config.alpha)),
-      h("td", { class: "right" }, percent(value)),
-      h("td", { class: "right" }, behind),
+      [percent(value), behind, job.initialization.id, count(job.seed), decimal(job.config.alpha)].map((text) =>
+        h("td", {}, text),
+      ),
     );
   };
   const title = at === undefined ? "No step that all of them have reached" : `At step ${count(at)}, which all have reached`;
-  const heads = ["Job", "Initialization", "Seed", "Rate", "Accuracy", "Difference"];
+  const heads = ["Job", "Accuracy", "Difference", "Initialization", "Seed", "Rate"];
   const table = h(
     "table",
     {},

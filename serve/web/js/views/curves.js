@@ -44,7 +44,7 @@ function model({ id, result: { weights } }) {
     label: "Download the model",
     primary: true,
   });
-  return h("div", { class: "get" }, checksum(weights.sha256), button);
+  return h("div", { class: "get" }, button, checksum(weights.sha256));
 }
 
 /** Accuracy and loss as they grow, and the same as a table. */

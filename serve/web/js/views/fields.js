@@ -41,7 +41,8 @@ function wrap(name, kind, input) {
   return h("div", { class: "field" }, h("label", { for: name }, label(kind, name)), input, hint, fieldError(name));
 }
 
-const label = (kind, name) => sentenceCase(kind.title ?? name);
+/** What people call a field. */
+export const label = (kind, name) => sentenceCase(kind?.title ?? name);
 const described = (name) => `${name}-hint ${name}-error`;
 export const fieldError = (name) => h("p", { class: "field-error", id: `${name}-error` });
 

@@ -87,10 +87,10 @@ function finetunes(card, signal) {
         "tr",
         {},
         h("th", { scope: "row" }, h("a", { href: `#/jobs/${job.id}` }, job.dataset)),
-        h("td", { class: "right" }, count(job.progress.steps)),
-        h("td", { class: "right" }, percent(accuracy)),
-        h("td", { class: "right" }, scratch === null ? "" : percent(scratch)),
-        h("td", { class: "right" }, gain),
+        h("td", {}, count(job.progress.steps)),
+        h("td", {}, percent(accuracy)),
+        h("td", {}, scratch === null ? "" : percent(scratch)),
+        h("td", {}, gain),
       );
     };
     const best = data.sort((a, b) => b.result.accuracy - a.result.accuracy).slice(0, 20);

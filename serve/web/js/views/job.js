@@ -5,6 +5,7 @@ import { facts, failure, h, loading, say } from "../dom.js";
 import { count, decimal, duration, moment } from "../format.js";
 import { follow } from "../stream.js";
 import { curves, numbers } from "./curves.js";
+import { label } from "./fields.js";
 import { linkTo } from "./initializations.js";
 import { keeping } from "./keeping.js";
 import { predictor } from "./predict.js";
@@ -16,9 +17,12 @@ export function showJob(root, { id, signal }) {
   const crumb = h("p", { class: "crumb" }, h("a", { href: "#/jobs" }, "Jobs"), h("code", {}, id));
   root.append(crumb, heading, holder);
   loading(holder, signal, async () => {
-    const job = await get(`finetune/${encodeURIComponent(id)}`, { signal });
+    const [job, document] = await Promise.all([
+      get(`finetune/${encodeURIComponent(id)}`, { signal }),
+      get("openapi.json", { signal }),
+    ]);
     say(heading, job.label || job.dataset);
-    return watch(job, signal);
+    return [...watch(job, signal), settings(job, document.components.schemas.FinetuneRequest.properties)];
   });
 }
 
@@ -55,7 +59,7 @@ function watch(job, signal) {
   parts[0].cancelled = take;
   take(job);
   if (!hasEnded(job)) follow(job.id, signal, on).catch((error) => connection.replaceWith(failure(error)));
-  return [parts[0].node, connection, ...parts.slice(1).map((part) => part.node), settings(job)];
+  return [parts[0].node, connection, ...parts.slice(1).map((part) => part.node)];
 }
 
 function header(job) {
@@ -141,15 +145,14 @@ function outcome(signal) {
   };
 }
 
-/** Everything that is needed to repeat the job, whatever the recipe has. */
-function settings(job) {
+/** Everything that is needed to repeat the job, whatever the recipe has, by the names that the form has. */
+function settings(job, fields) {
   const words = (value) => {
     if (value === null || value === undefined) return "automatic";
     if (typeof value === "boolean") return value ? "yes" : "no";
     if (Array.isArray(value)) return value.join(", ");
     return Number.isInteger(value) ? count(value) : typeof value === "number" ? decimal(value) : String(value);
   };
-  const title = (name) => name.charAt(0).toUpperCase() + name.slice(1).replaceAll("_", " ");
   return h(
     "section",
     { class: "card" },
@@ -158,7 +161,7 @@ function settings(job) {
       ["Dataset", job.dataset],
       ["Initialization", job.initialization.id],
       ["Seed", count(job.seed)],
-      ...Object.entries(job.config).map(([name, value]) => [title(name), words(value)]),
+      ...Object.entries(job.config).map(([name, value]) => [label(fields[name], name), words(value)]),
       ["Job", job.id],
     ]),
   );

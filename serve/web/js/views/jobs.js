@@ -22,6 +22,8 @@ const COLUMNS = [
   ["created", "Created", (job) => job.created_at],
 ];
 
+const NUMBERS = ["accuracy", "steps", "alpha", "seed"];
+
 export function showJobs(root, { query, signal }) {
   const wanted = STATUSES.includes(query.get("status")) ? query.get("status") : "";
   const filter = h(
@@ -156,7 +158,7 @@ function table(first, status, search, signal) {
 
 function sortHead(name, text, order, arrange) {
   const button = h("button", { type: "button", class: "sort" }, text);
-  const node = h("th", { scope: "col" }, button);
+  const node = h("th", { scope: "col", class: NUMBERS.includes(name) && "right" }, button);
   button.addEventListener("click", () => {
     order.down = order.name === name ? !order.down : true;
     order.name = name;
@@ -204,6 +206,7 @@ function jobRow(first, onChoice) {
   const pill = statusPill();
   const bar = progressBar(`Progress of job ${first.id}`);
   const outcome = h("span", { class: "outcome" });
+  const scratch = h("span", { class: "line" });
   const reason = h("span", { class: "reason" });
   const cancel = cancelControl(first.id, update);
   box.addEventListener("change", onChoice);
@@ -219,7 +222,7 @@ function jobRow(first, onChoice) {
       reason,
     ),
     h("td", {}, pill.node, bar.node, cancel.node),
-    h("td", { class: "right" }, outcome),
+    h("td", { class: "right" }, outcome, scratch),
     h("td", { class: "right" }, count(first.progress.steps)),
     h("td", { class: "right" }, decimal(first.config.alpha)),
     h("td", { class: "right" }, count(first.seed)),
@@ -230,7 +233,8 @@ function jobRow(first, onChoice) {
     current = job;
     for (const part of [pill, bar, cancel]) part.update(job);
     bar.node.hidden = hasEnded(job);
-    say(outcome, job.result ? result(job.result) : "");
+    say(outcome, percent(job.result?.accuracy));
+    say(scratch, Number.isFinite(job.result?.scratch_accuracy) ? `${percent(job.result.scratch_accuracy)} from scratch` : "");
     say(reason, job.error?.message ?? "");
   }
 
@@ -238,9 +242,4 @@ function jobRow(first, onChoice) {
   const text = () =>
     [current.id, current.label, current.dataset, current.initialization.id, current.status].join(" ").toLowerCase();
   return { node, update, job: () => current, chosen: () => box.checked, text };
-}
-
-function result({ accuracy, scratch_accuracy: scratch }) {
-  const compared = scratch === null ? "" : ` (${percent(scratch)} from scratch)`;
-  return `${percent(accuracy)}${compared}`;
 }
