@@ -18,6 +18,7 @@ from rayctsl.jobs.job import run_job
 from rayctsl.jobs.model import Finetuned
 from rayctsl.registry import Initialization
 from rayctsl.storage import Storage
+from rayctsl.torchvision_import import import_torchvision
 
 FAMILIES = ["test_resnet", *(pytest.param(name, marks=pytest.mark.long) for name in ("test_vit", "test_convnext"))]
 RECIPE = FinetuneConfig(steps=3, batch_size=8, alpha=0.01, crop_padding=1, seeds=1)
@@ -53,6 +54,7 @@ def test_from_a_file_to_an_exported_program(name: str, stripes: Dataset, tmp_pat
 
 def write_donor(name: str, target: Path) -> dict[str, torch.Tensor]:
     """Weights as people have them from elsewhere; returns the backbone's parameters."""
+    import_torchvision()
     import timm
 
     torch.manual_seed(3)
