@@ -54,6 +54,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         needs = set(getattr(item, "fixturenames", ()))
         lane = next((name for name, fixtures in LANES.items() if fixtures & needs), str(item.path))
         item.add_marker(pytest.mark.xdist_group(lane))
+        # What pytest-xdist 3.8 does by itself, but where pytest 9.2 no longer looks.
+        if hasattr(config, "workerinput") and hasattr(item, "_id"):
+            item._id = type(item._id).parse(f"{item.nodeid}@{lane}")
         lanes.setdefault(lane, []).append(item)
     if not config.pluginmanager.has_plugin("randomly"):
         # Lanes first, then files with slow tests: what is handed out last is small, so that all end together.
