@@ -6,7 +6,9 @@ import mmap
 import os
 import struct
 import tempfile
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,12 +20,15 @@ from rayctsl.methods import Method, Step
 Result = TypeVar("Result")
 LAYOUT = struct.Struct("<q256s")  # inner step, task
 FOLDER = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())
+NAME = "rayctsl-{}-note-{}"  # of a run and a process
+KEPT_SECONDS = 3600.0
 
 
 class Note:
     """A process's note, under a name that others on the node know."""
 
     def __init__(self, name: str):
+        sweep()
         self._path = FOLDER / name
         descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
         try:
@@ -52,7 +57,25 @@ class Note:
 
 
 def note_name(run_id: str, pid: int) -> str:
-    return f"rayctsl-{run_id}-note-{pid}"
+    return NAME.format(run_id, pid)
+
+
+def sweep() -> None:
+    """Delete old notes of processes that are gone: who was killed could not do it, and was asked about at once."""
+    for path in FOLDER.glob(NAME.format("*", "*")):
+        with suppress(OSError, ValueError):
+            if time.time() - path.stat().st_mtime > KEPT_SECONDS and not _lives(int(path.name.rpartition("-")[2])):
+                path.unlink()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        pass
+    return True
 
 
 def read_note(name: str) -> tuple[int, str] | None:
