@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from serve.access import AccessLog
 from serve.keys import NOBODY_IN_PARTICULAR, Caller, KeyStore
 from serve.metrics import ServiceMetrics
-from serve.problems import HttpProblem, problem_response
+from serve.problems import CLOSE, HttpProblem, problem_response
 from serve.settings import Settings, is_loopback
 
 PAGE_POLICY = (
@@ -193,7 +193,6 @@ class BodyLimit:
         return bytes(body)
 
 
-CLOSE = {"connection": "close"}  # the rest of the body is not going to be read
 RETRY = {"retry-after": "2", **CLOSE}
 
 

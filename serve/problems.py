@@ -46,6 +46,9 @@ SCHEMA: JsonObject = {
 }
 
 
+CLOSE = {"connection": "close"}  # for a problem after which the rest of the body is not going to be read
+
+
 class HttpProblem(Exception):
     """Raised anywhere in a request; becomes its answer."""
 

@@ -20,7 +20,7 @@ from rayctsl.data.roots import open_root
 from rayctsl.jobs.importer import Limits, unpacked
 from serve.datasets import is_private, stored_name
 from serve.importing import run_importer
-from serve.problems import HttpProblem, log
+from serve.problems import CLOSE, HttpProblem, log
 
 UploadStatus = Literal["receiving", "importing", "ready", "failed"]
 IMPORTS_AT_ONCE = 2
@@ -140,14 +140,14 @@ class Uploads:
                     async with asyncio.timeout(self._patience):
                         block = await anext(blocks, None)
                 except TimeoutError:
-                    raise HttpProblem(408, f"Nothing came for {self._patience:.0f} s.") from None
+                    raise HttpProblem(408, f"Nothing came for {self._patience:.0f} s.", headers=CLOSE) from None
                 if block is None:
                     return
                 received += len(block)
                 if received > self.max_bytes:
-                    raise HttpProblem(413, f"An archive may have {self.max_bytes // 2**20} MiB.")
+                    raise HttpProblem(413, f"An archive may have {self.max_bytes // 2**20} MiB.", headers=CLOSE)
                 if total is not None and received > total:
-                    raise HttpProblem(422, f"More than the announced {total} bytes came.")
+                    raise HttpProblem(422, f"More than the announced {total} bytes came.", headers=CLOSE)
                 await asyncio.to_thread(file.write, block)
 
     def start_import(self, upload: Upload, size: int | None, seed: int) -> Upload:

@@ -38,7 +38,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"rayctsl: command {name!r} is unknown{suggest(name, COMMANDS)}", file=sys.stderr)
         return 2
     CONSOLE.append(name)
-    return int(import_module(COMMANDS[name][0]).main(rest))
+    try:
+        return int(import_module(COMMANDS[name][0]).main(rest))
+    finally:
+        CONSOLE.pop()
 
 
 def usage() -> str:

@@ -43,7 +43,6 @@ def tune(arguments: argparse.Namespace) -> None:
 
     from rayctsl.commands.train import check_tasks
     from rayctsl.sweeps.config import FILE, build_sweep, draw_trials, load_sweep, trial_config
-    from rayctsl.sweeps.sweep import with_settled_data
 
     if bool(arguments.config) == bool(arguments.resume):
         raise ValueError("give either --config F.yaml to begin a sweep or --resume DIR to continue one")
@@ -64,10 +63,10 @@ def tune(arguments: argparse.Namespace) -> None:
         if (key := (config.model, config.data.tasks, config.data.root)) not in checked:
             checked.add(key)
             check_tasks(config)
-    sweep = sweep if begun else with_settled_data(sweep)
     from rayctsl.cluster.resources import connected
-    from rayctsl.sweeps.sweep import run_sweep
+    from rayctsl.sweeps.sweep import run_sweep, with_settled_data
 
+    sweep = sweep if begun else with_settled_data(sweep)
     with connected(arguments.address):
         records = run_sweep(sweep, run)
     report(sweep, run, records, arguments.storage)

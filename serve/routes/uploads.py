@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from rayctsl.data.library import MARK
 from serve.datasets import stored_name
-from serve.problems import HttpProblem, documented
+from serve.problems import CLOSE, HttpProblem, documented
 from serve.routes.datasets import Here, Name, UploadedDataset, find_stored, show
 from serve.service import Service, caller_of
 from serve.uploads import Upload
@@ -21,7 +21,6 @@ from serve.uploads import Upload
 router = APIRouter(tags=["datasets"])
 OWN_NAME = r"^[a-z0-9][a-z0-9_-]{0,47}$"
 RANGE = re.compile(r"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})")
-CLOSE = {"connection": "close"}  # the rest of the body is not going to be read
 BODY = {
     "required": True,
     "description": "A zip or tar of class folders (<class>/… or train/<class>/… and test/<class>/…), or an npz",

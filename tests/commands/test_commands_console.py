@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from rayctsl.command import program
 from rayctsl.commands.console import COMMANDS, main
 
 RUN = "import sys; from rayctsl.commands.console import main; sys.exit(main())"
@@ -67,3 +68,9 @@ for line in sys.argv[1:]:
 """
     done = subprocess.run([sys.executable, "-c", found, *TYPOS], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [f"{line}|2" for line in TYPOS]
+
+
+def test_a_command_is_called_as_it_was_asked_for_and_no_longer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "nothing"]) == 2
+    assert capsys.readouterr().err.startswith("rayctsl config: ")
+    assert program("rayctsl.train") == "python -m rayctsl.train", "who comes after the console is not the console"

@@ -144,7 +144,8 @@ def kill_after_the_first_trial(path: str, run: Path, address: str) -> str:
     """Begin a sweep whose trials run one by one, and kill it; returns the trial that has ended."""
     command = [sys.executable, "-m", "rayctsl.tune", "--config", path, "--run-dir", str(run), "--address", address]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while not finished_trials(run):
+    # Its event file is written by the driver, which learns of the end a moment later than the folder.
+    while not (finished_trials(run) and list((run / "tune").glob("*/events.out.tfevents.*"))):
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGKILL)
