@@ -34,7 +34,7 @@ def test_the_suites_of_accuracy_against_k_differ_in_k_and_beta_alone():
     suites = {length: load_suite(f"lengths_k{length}") for length in (10, 100, 400, 1000)}
     for length, suite in suites.items():
         assert (suite.inner_steps, suite.total_steps * len(suite.sources)) == (length, 40_000)
-        assert {len(suite.candidates(method)) for method in suite.methods if method != "scratch"} == {6}
+        assert {len(suite.candidates(method)) for method in suite.methods if method != "scratch"} == {8}
         assert [at * length for at in suite.checkpoints] == [2000, 4000, 6000]
     others = [
         suite.model_dump(exclude={"base", "methods", "checkpoints", "tune", "steps", "sizes"})
