@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from rayctsl.ports import free_ports
@@ -179,3 +181,21 @@ def page(context: BrowserContext, complaints: list[str]) -> Iterator[Page]:
     page.on("pageerror", lambda error: complaints.append(str(error)))
     yield page
     assert complaints == []
+
+
+@pytest.fixture
+def ask(application: FastAPI) -> Callable[..., httpx.Response]:
+    """Asks a module's own `application`, without a server."""
+
+    def one(method: str, path: str, key: str | None = None, **options: Any) -> httpx.Response:
+        async def send() -> httpx.Response:
+            shown = {"authorization": f"Bearer {key}"} if key else {}
+            transport = httpx.ASGITransport(application)
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://127.0.0.1:8000", headers=shown
+            ) as client:
+                return await client.request(method, path, **options)
+
+        return asyncio.run(send())
+
+    return one

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -43,19 +42,6 @@ def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fas
 def service(application: FastAPI) -> Service:
     found: Service = application.state.service
     return found
-
-
-@pytest.fixture
-def ask(application: FastAPI) -> Ask:
-    def one(method: str, path: str, **options: object) -> httpx.Response:
-        async def send() -> httpx.Response:
-            transport = httpx.ASGITransport(application)
-            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client:
-                return await client.request(method, path, **options)
-
-        return asyncio.run(send())
-
-    return one
 
 
 def test_readiness_tells_why_jobs_cannot_run(service: Service, ask: Ask) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -43,22 +42,6 @@ def application(tmp_path: Path) -> Iterator[FastAPI]:
 def service(application: FastAPI) -> Service:
     found: Service = application.state.service
     return found
-
-
-@pytest.fixture
-def ask(application: FastAPI) -> Ask:
-    def one(method: str, path: str, key: str | None = None, **options: object) -> httpx.Response:
-        async def send() -> httpx.Response:
-            transport = httpx.ASGITransport(application)
-            shown = {"authorization": f"Bearer {key}"} if key else {}
-            async with httpx.AsyncClient(
-                transport=transport, base_url="http://127.0.0.1:8000", headers=shown
-            ) as client:
-                return await client.request(method, path, **options)
-
-        return asyncio.run(send())
-
-    return one
 
 
 def test_without_keys_this_machine_may_do_everything_and_with_one_nobody_else(service: Service, ask: Ask) -> None:

@@ -61,19 +61,6 @@ def service(application: FastAPI) -> Service:
     return found
 
 
-@pytest.fixture
-def ask(application: FastAPI) -> Ask:
-    def one(method: str, path: str, **options: object) -> httpx.Response:
-        async def send() -> httpx.Response:
-            transport = httpx.ASGITransport(application)
-            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client:
-                return await client.request(method, path, **options)
-
-        return asyncio.run(send())
-
-    return one
-
-
 def finished(service: Service, ask: Ask, steps: int = 2, **body: object) -> JobRow:
     """A job that a worker has really run, as the dispatcher would have it written down."""
     answer = ask("POST", "/finetune", json={"dataset": "stripes", "steps": steps, "batch_size": 8, **body})
