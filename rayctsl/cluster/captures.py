@@ -7,16 +7,18 @@ the files that the driver sees, they write and read their tasks themselves, and 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
 from rayctsl.cluster.actors import PROBE
+from rayctsl.cluster.calls import Calls
 from rayctsl.cluster.faults import cause_of, describe
-from rayctsl.cluster.team import START_SECONDS, Team, TeamMember
+from rayctsl.cluster.team import Team, TeamMember
 from rayctsl.contract import JsonObject
 from rayctsl.learning.engine import EngineFault
 from rayctsl.learning.snapshot import RunState, TaskFiles, TaskState
@@ -26,8 +28,12 @@ from rayctsl.storage import Storage
 class Captures:
     """Takes the state of a team, and hands every learner its part of one."""
 
-    def __init__(self, team: Team):
-        self.team = team
+    def __init__(self, team: Team, collect: Callable[[Calls], list[Any]]):
+        """
+        Args:
+            collect: waits for calls, given by reference and actor, and tells a fault when one is lost.
+        """
+        self.team, self._collect = team, collect
         self._reach: bool | None = None  # whether all learners see the driver's files; None: not known yet
         self._fetching = ThreadPoolExecutor(1, "captures")
 
@@ -71,10 +77,11 @@ class Captures:
         if self._reach is None:
             folder, token = Storage(address), uuid.uuid4().hex
             folder.write(PROBE, token.encode())
-            asked = [member.actor.reaches.remote(address, token) for member in self.team.learners]
-            answers = ray.get(asked, timeout=START_SECONDS)
-            folder.delete(PROBE)
-            self._reach = all(answers)
+            actors = [member.actor for member in self.team.learners]
+            try:
+                self._reach = all(self._collect({actor.reaches.remote(address, token): actor for actor in actors}))
+            finally:
+                folder.delete(PROBE)
         return self._reach
 
     def close(self) -> None:

@@ -84,7 +84,7 @@ class RayEngine:
         self._generation = 0
         self._faults = 0
         self._live = LiveView(problem.task_names)
-        self._captures = Captures(self.team)
+        self._captures = Captures(self.team, self._collect)
         self._preflight = Preflight(self.config.data)
         self._begun: Begun | None = None  # the chunk after the one that is being collected
         self._better: Packing | None = None  # to be taken when nothing is under way

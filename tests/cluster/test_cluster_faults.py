@@ -125,6 +125,18 @@ def test_too_many_failures_end_the_run(ray_cluster, tiny_problem, new_folder, tm
     assert placement_groups() == []
 
 
+def test_a_learner_that_dies_just_before_a_snapshot_is_a_fault_like_any_other(ray_cluster, tiny_problem, tmp_path):
+    engine = RayEngine(tiny_problem(1))
+    engine.start(None)
+    try:
+        os.kill(ray.get(engine.learners[0].place.remote()).pid, signal.SIGKILL)
+        with pytest.raises(EngineFault, match="the learner of task-0 died"):
+            engine.capture(0, str(tmp_path)).result()
+    finally:
+        engine.close()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_diverging_task_is_named_and_nothing_is_left(kept_actors, tiny_problem, new_folder):
     problem = tiny_problem(2, inner={"alpha": 1e30}, topology={"workers": 2})
     with pytest.raises(NonFiniteLoss, match=r"task 'task-\d' diverged .* on_non_finite=drop"):
