@@ -9,6 +9,7 @@ import math
 import re
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rayctsl.contract import Contract, read_contract
@@ -20,6 +21,7 @@ from serve.jobs.store import JobStore
 FOLDER = "comparisons"
 SCRATCH = "from scratch"  # no id has a space
 ID = re.compile(r"cmp-[0-9a-f]{16}")
+Rows = dict[str, list[JobRow | None]]
 
 
 class Comparison(Contract):
@@ -61,33 +63,44 @@ def new_comparison(
     )
 
 
-def save(storage: Storage, comparison: Comparison) -> None:
-    storage.write(f"{FOLDER}/{comparison.id}.json", comparison.to_bytes())
+class Comparisons:
+    """The comparisons of a storage. None ever changes, so each is read once."""
+
+    def __init__(self, storage: Storage):
+        self._storage = storage
+        self._known: dict[str, Comparison] = {}
+
+    def all(self) -> list[Comparison]:
+        """Every comparison, newest first."""
+        known, found = self._known, dict[str, Comparison]()
+        for name in (file.removesuffix(".json") for file in self._storage.names(FOLDER)):
+            if ID.fullmatch(name) and (comparison := known.get(name) or self.find(name)) is not None:
+                found[name] = comparison
+        self._known = found
+        return sorted(found.values(), key=lambda comparison: -comparison.created_at)
+
+    def find(self, identifier: str) -> Comparison | None:
+        try:
+            data = self._storage.read(f"{FOLDER}/{identifier}.json")
+            return read_contract(Comparison, data, f"comparison {identifier}")
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def save(self, comparison: Comparison) -> None:
+        self._storage.write(f"{FOLDER}/{comparison.id}.json", comparison.to_bytes())
+
+    def delete(self, comparison: Comparison) -> None:
+        self._storage.delete(f"{FOLDER}/{comparison.id}.json")
 
 
-def find(storage: Storage, identifier: str) -> Comparison | None:
-    try:
-        return read_contract(Comparison, storage.read(f"{FOLDER}/{identifier}.json"), f"comparison {identifier}")
-    except (FileNotFoundError, ValueError):
-        return None
+def rows_of(store: JobStore, comparisons: Sequence[Comparison]) -> list[Rows]:
+    """The jobs of each, by initialization; None where one was deleted."""
+    ids = sorted({job for each in comparisons for jobs in each.jobs.values() for job in jobs})
+    rows = {row.id: row for row in store.get_many(ids)}
+    return [{name: [rows.get(job) for job in jobs] for name, jobs in each.jobs.items()} for each in comparisons]
 
 
-def delete(storage: Storage, comparison: Comparison) -> None:
-    storage.delete(f"{FOLDER}/{comparison.id}.json")
-
-
-def all_of(storage: Storage) -> list[Comparison]:
-    """Every comparison, newest first."""
-    names = [name.removesuffix(".json") for name in storage.names(FOLDER)]
-    found = [comparison for name in names if ID.fullmatch(name) and (comparison := find(storage, name))]
-    return sorted(found, key=lambda comparison: -comparison.created_at)
-
-
-def rows_of(store: JobStore, comparison: Comparison) -> dict[str, list[JobRow | None]]:
-    return {name: [store.get(job) for job in jobs] for name, jobs in comparison.jobs.items()}
-
-
-def leaderboard(rows: dict[str, list[JobRow | None]]) -> list[Ranked]:
+def leaderboard(rows: Rows) -> list[Ranked]:
     """The best first, judged by the seeds that every initialization has finished; those without a number come last."""
     finished: dict[str, dict[int, float]] = {name: {} for name in rows}
     for name, of in rows.items():

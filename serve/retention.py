@@ -13,7 +13,7 @@ from collections.abc import Callable
 from rayctsl.jobs.files import worker_folder
 from rayctsl.storage import Storage
 from rayctsl.words import one_line
-from serve import comparisons
+from serve.comparisons import Comparisons, rows_of
 from serve.jobs.pool import KEPT_GENERATIONS
 from serve.jobs.removal import Removal
 from serve.jobs.store import JobStore
@@ -37,10 +37,11 @@ class Retention:
         storage: Storage,
         removal: Removal,
         uploads: Uploads,
+        compared: Comparisons,
         leads: Callable[[], bool],
     ):
         self._settings, self._store, self._storage = settings, store, storage
-        self._removal, self._uploads, self._leads = removal, uploads, leads
+        self._removal, self._uploads, self._compared, self._leads = removal, uploads, compared, leads
 
     async def run(self) -> None:
         while True:
@@ -70,7 +71,7 @@ class Retention:
 
     def _datasets(self) -> None:
         days = self._settings.keep_datasets_days
-        for upload in self._uploads.all() if days is not None else ():
+        for upload in self._uploads.inbox.all() if days is not None else ():
             used = max(upload.changed_at, self._store.last_use(upload.stored) or 0.0)
             old = used < time.time() - (days or 0.0) * DAY
             if old and upload.status in ("ready", "failed") and not self._store.needs_dataset(upload.stored):
@@ -79,10 +80,10 @@ class Retention:
 
     def _comparisons(self) -> None:
         """Those whose jobs have all gone."""
-        for comparison in comparisons.all_of(self._storage):
-            rows = comparisons.rows_of(self._store, comparison).values()
-            if not any(row for of in rows for row in of):
-                comparisons.delete(self._storage, comparison)
+        for comparison in self._compared.all():
+            (rows,) = rows_of(self._store, [comparison])
+            if not any(row for of in rows.values() for row in of):
+                self._compared.delete(comparison)
 
     def _workers(self) -> None:
         """Folders of workers whose slot has had several others since; later ones may still have to be told to go."""

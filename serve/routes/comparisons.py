@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
 from rayctsl.config import RecipeConfig
-from serve import comparisons
-from serve.comparisons import Comparison
+from serve.comparisons import Comparison, Rows, leaderboard, new_comparison, rows_of
 from serve.jobs.rows import JobRow
 from serve.jobs.view import dump_job, show_job
 from serve.problems import HttpProblem, documented
@@ -22,7 +21,8 @@ from serve.service import Service, caller_of, service_of
 
 router = APIRouter(tags=["comparisons"])
 Here = Annotated[Service, Depends(service_of)]
-ComparisonId = Annotated[str, Path(pattern=r"^cmp-[0-9a-f]{16}$", description="A comparison's id")]
+COMPARISON_ID = r"^cmp-[0-9a-f]{16}$"
+ComparisonId = Annotated[str, Path(pattern=COMPARISON_ID, description="A comparison's id")]
 MAX_JOBS = 60
 
 
@@ -96,18 +96,29 @@ def create_comparison(service: Fresh, request: Request, body: ComparisonRequest)
                 service.removal.job(job)
         raise
     jobs = {name: tuple(job.id for job in of) for name, of in made.items()}
-    comparison = comparisons.new_comparison(caller.name, body.dataset, names, body.seeds, jobs)
-    comparisons.save(service.storage, comparison)
+    comparison = new_comparison(caller.name, body.dataset, names, body.seeds, jobs)
+    service.comparisons.save(comparison)
     document = _show(service, comparison)
     return JSONResponse(document.model_dump(mode="json"), 202, {"location": f"/comparisons/{comparison.id}"})
 
 
-@router.get("/comparisons", operation_id="list_comparisons", responses=documented())
-def list_comparisons(service: Here, request: Request) -> list[ComparisonDocument]:
-    """Your comparisons, newest first, without their jobs."""
+@router.get("/comparisons", operation_id="list_comparisons", responses=documented(404, 422))
+def list_comparisons(
+    service: Here,
+    request: Request,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    after: Annotated[str | None, Query(pattern=COMPARISON_ID, description="The last id of the page before")] = None,
+) -> list[ComparisonDocument]:
+    """A page of your comparisons, newest first, without their jobs."""
     caller = caller_of(request)
-    own = [each for each in comparisons.all_of(service.storage) if caller.owns(each.owner)]
-    return [_show(service, each, brief=True) for each in own[:100]]
+    own = [each for each in service.comparisons.all() if caller.owns(each.owner)]
+    start = 0
+    if after is not None:
+        start = 1 + next((number for number, each in enumerate(own) if each.id == after), -1)
+        if not start:
+            raise HttpProblem(404, f"There is no comparison '{after}'.", "unknown-comparison")
+    page = own[start : start + limit]
+    return [_describe(each, rows) for each, rows in zip(page, rows_of(service.store, page), strict=True)]
 
 
 @router.get("/comparisons/{id}", operation_id="get_comparison", responses=documented(404, 422))
@@ -120,22 +131,27 @@ def get_comparison(service: Here, request: Request, id: ComparisonId) -> Compari
 def cancel_comparison(service: Here, request: Request, id: ComparisonId) -> ComparisonDocument:
     """Cancel whatever of it has not ended."""
     comparison = find_comparison(service, request, id)
-    for row in [row for of in comparisons.rows_of(service.store, comparison).values() for row in of]:
+    (rows,) = rows_of(service.store, [comparison])
+    for row in [row for of in rows.values() for row in of]:
         if row is not None and not row.ended:
             cancel(service, row)
     return _show(service, comparison)
 
 
 def find_comparison(service: Service, request: Request, identifier: str) -> Comparison:
-    found = comparisons.find(service.storage, identifier)
+    found = service.comparisons.find(identifier)
     if found is None or not caller_of(request).owns(found.owner):
         raise HttpProblem(404, f"There is no comparison '{identifier}'.", "unknown-comparison")
     return found
 
 
-def _show(service: Service, comparison: Comparison, brief: bool = False) -> ComparisonDocument:
-    rows = comparisons.rows_of(service.store, comparison)
-    storage = None if brief else service.storage
+def _show(service: Service, comparison: Comparison) -> ComparisonDocument:
+    (rows,) = rows_of(service.store, [comparison])
+    jobs = {name: [dump_job(show_job(row, service.storage)) for row in of if row] for name, of in rows.items()}
+    return _describe(comparison, rows).model_copy(update={"jobs": jobs})
+
+
+def _describe(comparison: Comparison, rows: Rows) -> ComparisonDocument:
     ended = all(row is None or row.ended for of in rows.values() for row in of)
     return ComparisonDocument(
         id=comparison.id,
@@ -143,6 +159,6 @@ def _show(service: Service, comparison: Comparison, brief: bool = False) -> Comp
         seeds=comparison.seeds,
         created_at=comparison.created_at,
         status="ended" if ended else "running",
-        leaderboard=[PlaceDocument(**asdict(place)) for place in comparisons.leaderboard(rows)],
-        jobs={} if brief else {n: [dump_job(show_job(r, storage)) for r in of if r] for n, of in rows.items()},
+        leaderboard=[PlaceDocument(**asdict(place)) for place in leaderboard(rows)],
+        jobs={},
     )

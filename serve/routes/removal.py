@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from rayctsl.jobs.contracts import EndStatus
-from serve import comparisons
+from serve.comparisons import rows_of
 from serve.jobs.rows import JobRow
 from serve.problems import HttpProblem, documented
 from serve.routes.comparisons import ComparisonId, find_comparison
@@ -77,10 +77,10 @@ def delete_jobs(
 def delete_comparison(service: Here, request: Request, id: ComparisonId) -> Response:
     """Delete a comparison that has ended, and its jobs with it."""
     comparison = find_comparison(service, request, id)
-    rows = comparisons.rows_of(service.store, comparison)
+    (rows,) = rows_of(service.store, [comparison])
     for job in [_ended(row) for of in rows.values() for row in of if row]:
         service.removal.job(job)
-    comparisons.delete(service.storage, comparison)
+    service.comparisons.delete(comparison)
     return Response(status_code=204)
 
 

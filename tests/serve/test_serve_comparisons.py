@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import httpx
 import pytest
+from fastapi import FastAPI
+from sqlalchemy import event
 
+from rayctsl.storage import Storage
+from serve.app import create_app
 from serve.bench.instance import Instance
-from serve.comparisons import leaderboard
+from serve.comparisons import leaderboard, new_comparison
+from serve.settings import Settings
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +76,36 @@ def test_all_jobs_or_none(client):
     assert unknown.status_code == 404
     assert client.post("/comparisons", json={"dataset": "stripes", "initializations": ids[:1]}).status_code == 422
     assert client.get("/comparisons/cmp-0123456789abcdef").status_code == 404
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Iterator[FastAPI]:
+    made = create_app(Settings(storage=str(tmp_path), address="http://127.0.0.1:1"))
+    yield made
+    made.state.service.store.close()
+    made.state.service.access.close()
+
+
+def test_a_page_of_many_costs_one_question_and_reads_each_document_once(
+    application: FastAPI, ask: Callable[..., httpx.Response], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = application.state.service
+    jobs = {name: tuple(f"ft-{number:016x}" for number in range(3)) for name in ("a", "b")}
+    for number in range(130):
+        made = new_comparison(None, "stripes", ("a", "b"), 3, jobs)
+        service.comparisons.save(made.changed(created_at=float(number)))
+    questions, reads, read = list[str](), list[str](), Storage.read
+    event.listen(service.store._engine, "before_cursor_execute", lambda *call: questions.append(call[2]))
+    monkeypatch.setattr(Storage, "read", lambda self, name: (reads.append(name), read(self, name))[1])
+
+    assert len(ask("GET", "/comparisons").json()) == 20
+    questions.clear()
+    reads.clear()
+    first = ask("GET", "/comparisons?limit=100").json()
+    rest = ask("GET", f"/comparisons?limit=100&after={first[-1]['id']}").json()
+    assert [each["created_at"] for each in first + rest] == [float(number) for number in reversed(range(130))]
+    assert (len([each for each in questions if each.startswith("SELECT")]), reads) == (2, [])
+    assert ask("GET", "/comparisons?limit=101").status_code == 422
+    assert ask("GET", "/comparisons?after=cmp-0123456789abcdef").status_code == 404
+    assert ask("DELETE", f"/comparisons/{first[0]['id']}").status_code == 204
+    assert ask("GET", "/comparisons?limit=1").json()[0]["id"] == first[1]["id"]

@@ -16,8 +16,8 @@ from rayctsl.config import FinetuneConfig
 from rayctsl.jobs.contracts import Failure, JobSpec, Result, Source, Weights
 from rayctsl.jobs.files import EventLog
 from rayctsl.storage import Storage
-from serve import comparisons
 from serve.bench.instance import Instance, make_dataset, make_initialization
+from serve.comparisons import Comparisons, new_comparison
 from serve.jobs.rows import NewJob
 from serve.jobs.store import JobStore
 from serve.jobs.tables import open_database
@@ -81,8 +81,8 @@ def fill(folder: Path) -> dict[str, str]:
         store.change(running, status="succeeded", result=result, step=60, finished_at=time.time() + 9)
     store.close()
     jobs = {card.id: (ids["succeeded"],), "another": (ids["second"],)}
-    comparison = comparisons.new_comparison(None, "stripes", tuple(jobs), 1, jobs)
-    comparisons.save(Storage(folder / "storage"), comparison)
+    comparison = new_comparison(None, "stripes", tuple(jobs), 1, jobs)
+    Comparisons(Storage(folder / "storage")).save(comparison)
     return {**ids, "card": card.id, "comparison": comparison.id}
 
 

@@ -30,7 +30,7 @@ export function showComparisons(root, { id, query, signal }) {
     return newComparison(datasets.data, cards.data, query, signal);
   });
   loading(list, signal, async () => {
-    const found = await get("comparisons", { signal });
+    const found = await get("comparisons", { query: { limit: 100 }, signal });
     if (!found.length) return h("p", { class: "muted" }, "No comparisons yet.");
     return h("ul", { class: "plain" }, found.map(line));
   });
