@@ -58,6 +58,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--request-seconds", type=float, default=10.0, metavar="SECONDS", help="for a request's head to come (10)"
     )
+    parser.add_argument(
+        "--uploads-per-key",
+        type=int,
+        default=20,
+        metavar="GIB",
+        help="that a key's own datasets may take (default: 20)",
+    )
     for what, text in KEPT.items():
         parser.add_argument(f"--keep-{what}", type=float, metavar="DAYS", help=f"{text} (default: for ever)")
     parser.add_argument(
@@ -105,6 +112,7 @@ def _serve(options: argparse.Namespace) -> int:
         worker_start_seconds=options.worker_start,
         max_connections_per_address=options.connections_per_address,
         request_seconds=options.request_seconds,
+        upload_share=options.uploads_per_key * 2**30,
         keep_jobs_days=options.keep_jobs,
         keep_models_days=options.keep_models,
         keep_datasets_days=options.keep_datasets,

@@ -6,6 +6,7 @@ import hashlib
 import io
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path as FilePath
 
 import numpy as np
@@ -14,6 +15,7 @@ from PIL import Image
 from rayctsl.data.catalog import CATALOG, closest_name
 from rayctsl.data.embedded import EMBEDDED
 from rayctsl.data.library import MARK
+from rayctsl.data.local_root import Description
 from rayctsl.data.roots import data_root, open_root
 from rayctsl.data.store import open_split
 from rayctsl.words import one_line
@@ -43,6 +45,10 @@ def is_visible(stored: str, owner: str | None) -> bool:
     return not is_private(stored) or stored == stored_name(shown_name(stored), owner)
 
 
+def unknown_dataset(name: str) -> HttpProblem:
+    return HttpProblem(404, f"Dataset '{name}' is unknown; GET /datasets lists all.", "unknown-dataset")
+
+
 class DatasetCatalog:
     """A data root's datasets by name, looked up again every few seconds."""
 
@@ -57,6 +63,7 @@ class DatasetCatalog:
         with self._lock:
             if time.monotonic() - self._looked > REFRESH_SECONDS:
                 self._datasets = self._look()
+                self._thumbnails = {name: kept for name, kept in self._thumbnails.items() if name in self._datasets}
                 self._looked = time.monotonic()
             return self._datasets
 
@@ -87,10 +94,24 @@ class DatasetCatalog:
         file = FilePath(self._root) / name / "train.arrow"
         if "://" in self._root or not file.is_file():
             return None
-        stamp = file.stat().st_mtime_ns
-        if self._thumbnails.get(name, (0, b""))[0] != stamp:  # drawn before, but perhaps of another dataset
-            self._thumbnails[name] = stamp, _draw(file)
-        return self._thumbnails[name][1]
+        stamp, kept = file.stat().st_mtime_ns, self._thumbnails.get(name)
+        if kept is None or kept[0] != stamp:  # drawn before, but perhaps of another dataset
+            kept = self._thumbnails[name] = stamp, _draw(file)
+        return kept[1]
+
+    def _prepared(self) -> Iterator[tuple[str, Description]]:
+        """What the data root holds; one that is damaged, or gone since its name was read, hides no other."""
+        try:
+            place = open_root(self._root)
+            names = place.names()
+        except (ValueError, OSError) as error:
+            log.warning("data root: %s", one_line(error))
+            return
+        for name in names:
+            try:
+                yield name, place.describe(name)
+            except (ValueError, OSError) as error:
+                log.warning("dataset %s is left out: %s", name, one_line(error))
 
     def _look(self) -> dict[str, DatasetDocument]:
         found: dict[str, DatasetDocument] = {}
@@ -100,14 +121,9 @@ class DatasetCatalog:
         for name, made in EMBEDDED.items():
             # Made in a moment by whoever needs it first, so always ready.
             found[name] = _describe(name, True, "embedded", made.num_classes, made.num_train, made.num_test, made.shape)
-        try:
-            place = open_root(self._root)
-            for name in place.names():
-                train, test, _ = place.describe(name)
-                origin = found[name].source if name in found else "imported"
-                found[name] = _describe(name, True, origin, train.num_classes, train.count, test.count, train.shape)
-        except (ValueError, OSError) as error:
-            log.warning("data root: %s", one_line(error))
+        for name, (train, test, _) in self._prepared():
+            origin = found[name].source if name in found else "imported"
+            found[name] = _describe(name, True, origin, train.num_classes, train.count, test.count, train.shape)
         return dict(sorted(found.items(), key=lambda item: (not item[1].prepared, item[0])))
 
 

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -20,8 +20,11 @@ SILENT = "the import ended without a word"
 KILLED = "the import used more time or memory than it may"
 
 
+Stage = Callable[[str], Awaitable[None]]
+
+
 async def run_importer(
-    archive: Path, name: str, root: str, limits: Limits, size: int | None, seed: int, on_stage: Callable[[str], None]
+    archive: Path, name: str, root: str, limits: Limits, size: int | None, seed: int, on_stage: Stage
 ) -> str | None:
     """Import an archive into a data root; returns what is wrong with it, or nothing."""
     words = [sys.executable, "-m", "rayctsl.jobs.importer", str(archive), "--name", name, "--root", root]
@@ -45,14 +48,14 @@ async def run_importer(
         await process.wait()
 
 
-async def _listen(process: Process, on_stage: Callable[[str], None]) -> str | None:
+async def _listen(process: Process, on_stage: Stage) -> str | None:
     assert process.stdout is not None
     error = SILENT
     async for line in process.stdout:
         said = json.loads(line)
         error = said.get("error") or error
         if "stage" in said:
-            on_stage(f"{said['stage']} {said.get('files', '')}".strip())
+            await on_stage(f"{said['stage']} {said.get('files', '')}".strip())
     code = await process.wait()
     if code == 0:
         return None

@@ -73,7 +73,7 @@ class InitializationIndex:
         self.newest_first: list[IndexEntry] = []
         self._looked = float("-inf")
         self._lock = threading.Lock()
-        self._verified: dict[str, Stamp] = {}
+        self._verified: dict[str, tuple[int, ...]] = {}  # by folder: the file that was read whole
 
     @property
     def is_stale(self) -> bool:
@@ -90,6 +90,7 @@ class InitializationIndex:
             for folder in gone:
                 self._entries.pop(folder, None)
                 self.broken.pop(folder, None)
+                self._verified.pop(folder, None)
             for folder, stamp in stamps.items():
                 known = self._entries.get(folder) or self.broken.get(folder)
                 if known is None or known.stamp != stamp:
@@ -127,15 +128,15 @@ class InitializationIndex:
 
     def _verify(self, entry: IndexEntry, file: int) -> None:
         info = os.fstat(file)
-        key, stamp = f"{info.st_dev}:{info.st_ino}", (info.st_mtime_ns, info.st_size)
-        if self._verified.get(key) == stamp:
+        stamp = info.st_dev, info.st_ino, info.st_mtime_ns, info.st_size
+        if self._verified.get(entry.folder) == stamp:
             return
         with open(os.dup(file), "rb") as content:
             found = hashlib.file_digest(content, "sha256").hexdigest()
         if found != entry.card.sha256:
             log.error("the weights of %s in %s do not match their card", entry.id, entry.folder)
             raise HttpProblem(503, f"The weights of {entry.id} are damaged in the storage: their checksum differs.")
-        self._verified[key] = stamp
+        self._verified[entry.folder] = stamp
 
     def _stamps(self) -> Iterator[tuple[str, Stamp]]:
         """Every folder that holds a card, with its card's time and size."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, MutableMapping
-from typing import Any
+from collections import deque
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -164,7 +164,7 @@ class BodyLimit:
             if large and self.large > LARGE_BODIES:
                 raise HttpProblem(503, "Too many images are being sent; try again in a moment.", "busy", RETRY)
             async with asyncio.timeout(self.seconds):
-                body = await self._read(scope, receive, limit)
+                blocks = await self._read(scope, receive, limit)
         except TimeoutError:
             problem = HttpProblem(408, f"The body did not come within {self.seconds:.0f} s.", headers=CLOSE)
             await _refuse(problem, scope, receive, send)
@@ -174,23 +174,25 @@ class BodyLimit:
             return
         finally:
             self.large -= large
-        if body is not None:
-            await self.app(scope, _replay(body, receive), send)
+        if blocks is not None:
+            await self.app(scope, _replay(blocks, receive), send)
 
-    async def _read(self, scope: Scope, receive: Receive, limit: int) -> bytes | None:
+    async def _read(self, scope: Scope, receive: Receive, limit: int) -> list[bytes] | None:
         length = Headers(scope=scope).get("content-length", "")
-        body, too_large = bytearray(), length.isdigit() and int(length) > limit
+        blocks, size = list[bytes](), 0
+        too_large = length.isdigit() and int(length) > limit
         while not too_large:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
-            body += message.get("body", b"")
-            too_large = len(body) > limit
+            blocks.append(message.get("body", b""))
+            size += len(blocks[-1])
+            too_large = size > limit
             if not message.get("more_body", False):
                 break
         if too_large:
             raise HttpProblem(413, f"The body may have {limit} bytes.", headers=CLOSE)
-        return bytes(body)
+        return blocks
 
 
 RETRY = {"retry-after": "2", **CLOSE}
@@ -203,11 +205,15 @@ async def _refuse(problem: HttpProblem, scope: Scope, receive: Receive, send: Se
     await answer(scope, receive, send)
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
-    pending: list[MutableMapping[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
+def _replay(blocks: list[bytes], receive: Receive) -> Receive:
+    """The body block by block, with a turn for everybody else before each: whoever reads it works on them."""
+    left = deque(blocks)
 
     async def replay() -> Message:
-        return pending.pop() if pending else await receive()
+        if not left:
+            return await receive()
+        await asyncio.sleep(0)
+        return {"type": "http.request", "body": left.popleft(), "more_body": bool(left)}
 
     return replay
 

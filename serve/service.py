@@ -14,6 +14,7 @@ from rayctsl.data.roots import data_root
 from rayctsl.registry import storage_root
 from rayctsl.storage import Storage
 from serve.access import AccessLog
+from serve.comparisons import Comparisons
 from serve.datasets import DatasetCatalog
 from serve.house import House
 from serve.index import InitializationIndex
@@ -47,8 +48,13 @@ class Service:
         self.metrics = ServiceMetrics()
         self.index = InitializationIndex(settings.storage, settings.folder / "cache")
         self.datasets = DatasetCatalog(settings.data_root)
-        inbox, patience = settings.folder / "inbox", 3 * settings.request_seconds
-        self.uploads = Uploads(inbox, data_root(settings.data_root), settings.upload_limit, patience=patience)
+        self.uploads = Uploads(
+            settings.folder / "inbox",
+            data_root(settings.data_root),
+            settings.upload_limit,
+            settings.upload_share,
+            patience=3 * settings.request_seconds,
+        )
         url = find_cluster(settings.address) if settings.address else None
         self.ray = RayJobs(url, cluster_token() if url else None)
         self.head = None if url else RayHead(settings.folder, self.ray)
@@ -66,7 +72,10 @@ class Service:
         self.predictor = Predictor(settings.max_predictions)
         self.forecast = Forecast(self.store)
         self.removal = Removal(self.store, self.storage, settings.folder / "cache")
-        self.retention = Retention(settings, self.store, self.storage, self.removal, self.uploads, self._leads)
+        self.comparisons = Comparisons(self.storage)
+        self.retention = Retention(
+            settings, self.store, self.storage, self.removal, self.uploads, self.comparisons, self._leads
+        )
         self.webhooks = Webhooks(database, self.store, settings.webhooks == "any", self._leads)
         self.models = PublishedModels(self.storage, settings.folder / "cache")
         self.streams = 0

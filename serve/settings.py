@@ -34,6 +34,7 @@ BOUNDS: dict[str, tuple[float, float]] = {  # of every number, lowest and highes
     "image_limit": (1024, 2**30),
     "batch_limit": (1024, 2**30),
     "upload_limit": (1024, 2**40),
+    "upload_share": (1024, 2**50),
     "keep_jobs_days": (0.001, 100_000),
     "keep_models_days": (0.001, 100_000),
     "keep_datasets_days": (0.001, 100_000),
@@ -72,6 +73,7 @@ class Settings:
     image_limit: int = 10 * 1024 * 1024
     batch_limit: int = 32 * 1024 * 1024  # of many images at once
     upload_limit: int = 2 * 1024**3
+    upload_share: int = 20 * 1024**3  # of all datasets that one key has sent, as they are kept
 
     keep_jobs_days: float | None = None  # after their end; None: for ever
     keep_models_days: float | None = None

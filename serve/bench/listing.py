@@ -26,8 +26,8 @@ def measure(initializations: int, jobs: int, clients: int, requests: int) -> dic
     with tempfile.TemporaryDirectory(prefix="rayctsl-bench-") as name:
         folder = Path(name)
         make_dataset(folder / "data")
-        first = _fill(folder / "storage", initializations)
-        _fill_jobs(folder, first, jobs)
+        first = fill_initializations(folder / "storage", initializations)
+        fill_jobs(folder, first, jobs)
         paths = {
             "list": "/initializations?limit=20",
             "card": f"/initializations/{first.id}",
@@ -62,7 +62,7 @@ def _figures(port: int, path: str, clients: int, requests: int) -> Figures:
     return {"per_s": round(len(seconds) / took, 1), **figures}
 
 
-def _fill(storage: Path, count: int) -> Initialization:
+def fill_initializations(storage: Path, count: int) -> Initialization:
     first = make_initialization(storage)
     card, phi = first.card.to_json(), first.storage.read(PHI)
     for number in range(1, count):
@@ -73,7 +73,7 @@ def _fill(storage: Path, count: int) -> Initialization:
     return first
 
 
-def _fill_jobs(folder: Path, first: Initialization, count: int) -> None:
+def fill_jobs(folder: Path, first: Initialization, count: int) -> None:
     """Jobs that have been cancelled, as a service leaves them."""
     store = JobStore(open_database(f"sqlite:///{folder}/storage/service/jobs.sqlite3"))
     source = Source(id=first.id, sha256=first.card.sha256, path=first.path)

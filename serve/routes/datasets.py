@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import secrets
+from pathlib import Path as FilePath
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request
@@ -9,17 +13,18 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from rayctsl.data.embedded import EMBEDDED
-from rayctsl.data.library import open_dataset
+from rayctsl.data.library import Dataset, open_dataset
 from rayctsl.data.roots import open_root
-from serve.datasets import is_visible, shown_name
-from serve.problems import HttpProblem, Responses, documented
+from serve.datasets import is_visible, shown_name, unknown_dataset
+from serve.inbox import Upload, UploadStatus
+from serve.problems import Responses, documented
 from serve.schemas import DATASET_NAME, DatasetDocument, DatasetList
 from serve.service import Service, caller_of, service_of
-from serve.uploads import Upload, UploadStatus
 
 router = APIRouter(tags=["datasets"])
 Here = Annotated[Service, Depends(service_of)]
 Name = Annotated[str, Path(pattern=DATASET_NAME, description="A dataset's name")]
+SHEETS = 100  # pictures that are kept; others are drawn again when they are asked for
 PICTURE: Responses = {200: {"content": {"image/png": {"schema": {"type": "string", "format": "binary"}}}}}
 
 
@@ -48,7 +53,7 @@ def list_datasets(service: Here, request: Request) -> DatasetList:
 @router.get("/datasets/{name}", operation_id="get_dataset", responses=documented(404, 422))
 def get_dataset(service: Here, request: Request, name: Name) -> UploadedDataset:
     """Counts and classes, and how far its import is."""
-    return show(service, name, service.uploads.find(find_stored(service, request, name)))
+    return show(service, name, service.uploads.inbox.find(find_stored(service, request, name)))
 
 
 @router.get(
@@ -59,15 +64,32 @@ def get_dataset(service: Here, request: Request, name: Name) -> UploadedDataset:
 )
 def get_sheet(service: Here, request: Request, name: Name) -> Response:
     """Images of every class at a glance (PNG)."""
-    from rayctsl.data.sheet import write_sheet
-
     stored = service.uploads.resolve_ready(name, caller_of(request).name)
     service.datasets.require(stored)
-    dataset = open_dataset(stored, service.uploads.root)
-    path = service.settings.folder / "cache" / "sheets" / f"{dataset.train.info.checksum}.png"
-    if not path.exists():
-        write_sheet(dataset, path)
-    return Response(path.read_bytes(), media_type="image/png", headers={"cache-control": "no-cache"})
+    try:
+        dataset = open_dataset(stored, service.uploads.root)
+    except (ValueError, FileNotFoundError):  # deleted a moment ago
+        raise unknown_dataset(name) from None
+    sheet = _sheet(dataset, service.settings.folder / "cache" / "sheets")
+    return Response(sheet, media_type="image/png", headers={"cache-control": "no-cache"})
+
+
+def _sheet(dataset: Dataset, folder: FilePath) -> bytes:
+    """The picture, kept by the images' checksum; the newest ones stay."""
+    from rayctsl.data.sheet import write_sheet
+
+    path = folder / f"{dataset.train.info.checksum}.png"
+    with contextlib.suppress(FileNotFoundError):
+        return path.read_bytes()
+    drawn = folder / f"{path.stem}-{secrets.token_hex(4)}.png"
+    write_sheet(dataset, drawn)
+    picture = drawn.read_bytes()
+    os.replace(drawn, path)
+    with contextlib.suppress(FileNotFoundError):  # somebody else may be at it
+        kept = sorted(folder.iterdir(), key=lambda each: each.stat().st_mtime, reverse=True)
+        for old in kept[SHEETS:]:
+            old.unlink()
+    return picture
 
 
 @router.get(
@@ -86,9 +108,9 @@ def thumbnail(service: Here, request: Request, name: Name) -> Response:
 def find_stored(service: Service, request: Request, name: str) -> str:
     """The name in the data root that a caller's name stands for; their own first, then everybody's."""
     stored = service.uploads.resolve(name, caller_of(request).name)
-    if service.uploads.find(stored) is not None or stored in service.datasets.all():
+    if service.uploads.inbox.find(stored) is not None or stored in service.datasets.all():
         return stored
-    raise HttpProblem(404, f"Dataset '{name}' is unknown; GET /datasets lists all.", "unknown-dataset")
+    raise unknown_dataset(name)
 
 
 def show(service: Service, name: str, upload: Upload | None) -> UploadedDataset:
@@ -103,7 +125,10 @@ def show(service: Service, name: str, upload: Upload | None) -> UploadedDataset:
     if stored in EMBEDDED:
         classes = EMBEDDED[stored].class_names
     elif document is not None and document.prepared:
-        classes = open_root(service.uploads.root).describe(stored).train.class_names
+        try:
+            classes = open_root(service.uploads.root).describe(stored).train.class_names
+        except (ValueError, FileNotFoundError):  # deleted a moment ago
+            raise unknown_dataset(name) from None
     shown = document.model_copy(update={"name": name}) if document else None
     checksum = upload.sha256 if upload else None
     return UploadedDataset(name=name, status="ready", sha256=checksum, class_names=list(classes), dataset=shown)

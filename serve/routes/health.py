@@ -53,4 +53,5 @@ async def ready(service: Here) -> Health:
 )
 async def metrics(service: Here) -> Response:
     """Figures for Prometheus."""
-    return Response(service.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    text = await service.house.run(service.metrics.render)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -23,6 +23,7 @@ Name = Annotated[str | None, Query(max_length=100)]
 Sort = Literal["-created", "created", "id", "-id", "size", "-size", "method", "-method", "model", "-model"]
 
 LATEST = "latest"
+SUGGESTED = 50  # ids that a wrong one is compared with, which takes its time
 KEYS: dict[str, Callable[[IndexEntry], str | int]] = {
     "created": lambda entry: entry.card.created,
     "id": lambda entry: entry.id,
@@ -62,7 +63,8 @@ def find(service: Service, identifier: str) -> IndexEntry:
             raise HttpProblem(409, "The storage holds no initialization yet: train one first.", "no-initialization")
         return service.index.newest_first[0]
     if entry is None:
-        hint = suggest(identifier, service.index.by_id)
+        newest = [entry.id for entry in service.index.newest_first[:SUGGESTED]]
+        hint = suggest(identifier, newest)
         raise HttpProblem(404, f"There is no initialization '{identifier}'{hint}", "unknown-initialization")
     return entry
 

@@ -1,4 +1,4 @@
-"""The page and its static files, named in a list made at the start: no path of a request is ever opened."""
+"""The page and its static files, read once at the start: no path of a request is ever opened."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ EMPTY = b"<!doctype html><title>rayctsl</title><p>The API is at <a href=/openapi
 
 def build_router(web: Path = WEB) -> APIRouter:
     router = APIRouter(include_in_schema=False)
-    files = {path.relative_to(web).as_posix(): path for path in sorted(web.rglob("*")) if path.is_file()}
+    paths = [path for path in sorted(web.rglob("*")) if path.is_file()]
+    files = {path.relative_to(web).as_posix(): (path.read_bytes(), _kind(path)) for path in paths}
 
     def answer(request: Request, name: str) -> Response:
-        path = files.get(name)
-        if path is None:
+        if name not in files:
             raise HttpProblem(404, "There is nothing at this path.")
-        content = path.read_bytes()
+        content, kind = files[name]
         etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
         headers = {"etag": etag, "cache-control": "no-cache"}
         if request.headers.get("if-none-match") == etag:
             return Response(status_code=304, headers=headers)
-        kind = TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         return Response(content, headers=headers, media_type=kind)
 
     @router.get("/")
@@ -48,3 +47,7 @@ def build_router(web: Path = WEB) -> APIRouter:
         return answer(request, name)
 
     return router
+
+
+def _kind(path: Path) -> str:
+    return TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"

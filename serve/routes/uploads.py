@@ -13,10 +13,11 @@ from starlette.responses import JSONResponse, Response
 
 from rayctsl.data.library import MARK
 from serve.datasets import stored_name
-from serve.problems import CLOSE, HttpProblem, documented
+from serve.inbox import Upload
+from serve.keys import OPERATOR
+from serve.problems import HttpProblem, documented
 from serve.routes.datasets import Here, Name, UploadedDataset, find_stored, show
 from serve.service import Service, caller_of
-from serve.uploads import Upload
 
 router = APIRouter(tags=["datasets"])
 OWN_NAME = r"^[a-z0-9][a-z0-9_-]{0,47}$"
@@ -46,20 +47,22 @@ async def create_dataset(
     """Send images. With `Content-Range: bytes A-B/TOTAL` in pieces, to go on after a cut connection."""
     start, total = _range_of(request)
     owner = caller_of(request).name
+    bounded = owner != OPERATOR
     upload = Upload(name=name, stored=stored_name(name, owner), owner=owner, total=total)
-    await asyncio.to_thread(_check, service, request, upload)
-    upload = await service.uploads.receive(upload, _blocks(request), start)
+    room = await asyncio.to_thread(_check, service, request, upload, bounded)
+    upload = await service.uploads.receive(upload, _blocks(request), start, room)
     if upload.received == 0:
         await service.uploads.delete(upload)
         raise HttpProblem(422, "There is nothing in the request: send a zip, a tar or an npz.")
     if upload.sha256 is not None:
-        upload = service.uploads.start_import(upload, size, seed)
-    return JSONResponse(show(service, name, upload).model_dump(), 202, {"location": f"/datasets/{name}"})
+        upload = await service.uploads.start_import(upload, size, seed, bounded)
+    shown = await asyncio.to_thread(show, service, name, upload)
+    return JSONResponse(shown.model_dump(), 202, {"location": f"/datasets/{name}"})
 
 
-def _check(service: Service, request: Request, upload: Upload) -> None:
-    """Whether the name is free and the announced size within bounds, before anything is read."""
-    name, earlier = upload.name, service.uploads.find(upload.stored)
+def _check(service: Service, request: Request, upload: Upload, bounded: bool) -> int:
+    """Whether the name is free and the announced size within bounds, before anything is read; how much may come."""
+    name, earlier = upload.name, service.uploads.inbox.find(upload.stored)
     if MARK in name:
         raise HttpProblem(422, f"name: '{MARK}' may not be in it")
     if upload.stored in service.datasets.all() and (earlier is None or earlier.status == "ready"):
@@ -67,9 +70,8 @@ def _check(service: Service, request: Request, upload: Upload) -> None:
     if earlier is not None and earlier.status == "importing":
         raise HttpProblem(409, f"Dataset '{name}' is being imported.", "upload-busy")
     length = request.headers.get("content-length", "")
-    if max(upload.total or 0, int(length) if length.isdigit() else 0) > service.uploads.max_bytes:
-        detail = f"An archive may have {service.uploads.max_bytes // 2**20} MiB."
-        raise HttpProblem(413, detail, headers=CLOSE)
+    announced = max(upload.total or 0, int(length) if length.isdigit() else 0)
+    return service.uploads.room_for(upload, announced, bounded)
 
 
 async def _blocks(request: Request) -> AsyncIterator[bytes]:
@@ -99,11 +101,15 @@ def _range_of(request: Request) -> tuple[int, int | None]:
 )
 async def delete_dataset(service: Here, request: Request, name: Name) -> Response:
     """Delete a dataset that was uploaded, once no job needs it."""
-    upload = service.uploads.find(find_stored(service, request, name))
+    await service.uploads.delete(await asyncio.to_thread(_deletable, service, request, name))
+    await asyncio.to_thread(service.datasets.look_again)  # somebody may be looking just now
+    return Response(status_code=204)
+
+
+def _deletable(service: Service, request: Request, name: str) -> Upload:
+    upload = service.uploads.inbox.find(find_stored(service, request, name))
     if upload is None or not caller_of(request).owns(upload.owner):
         raise HttpProblem(409, f"Dataset '{name}' is not yours: only its operator can delete it.", "not-own")
-    if await asyncio.to_thread(service.store.needs_dataset, upload.stored):
+    if service.store.needs_dataset(upload.stored):
         raise HttpProblem(409, f"A job still needs dataset '{name}': cancel it first.", "dataset-in-use")
-    await service.uploads.delete(upload)
-    service.datasets.look_again()
-    return Response(status_code=204)
+    return upload

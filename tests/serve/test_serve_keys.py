@@ -15,11 +15,11 @@ from serve.__main__ import main
 from serve.app import create_app
 from serve.bench.instance import make_dataset, make_initialization
 from serve.datasets import stored_name
+from serve.inbox import Upload
 from serve.jobs.tables import open_database
 from serve.keys import Caller, KeyStore
 from serve.service import Service
 from serve.settings import Settings
-from serve.uploads import Upload
 
 BODY = {"dataset": "stripes", "steps": 3}
 Ask = Callable[..., httpx.Response]
@@ -145,8 +145,7 @@ def test_a_private_dataset_and_its_jobs_show_to_their_owner_alone(service: Servi
     boss = service.keys.add(Caller("boss", ("admin",)))
     stored = stored_name("flowers", "mine")
     shutil.copytree(tmp_path / "data" / "stripes", tmp_path / "data" / stored)
-    service.uploads.folder.mkdir(parents=True, exist_ok=True)
-    service.uploads._write(Upload(name="flowers", stored=stored, owner="mine", status="ready"))
+    service.uploads.inbox.write(Upload(name="flowers", stored=stored, owner="mine", status="ready"))
     service.datasets.look_again()
     names = [dataset["name"] for dataset in ask("GET", "/datasets", mine).json()["data"]]
     assert "flowers" in names

@@ -23,12 +23,12 @@ from rayctsl.jobs.files import SPEC, job_folder
 from rayctsl.jobs.job import run_job
 from serve.app import create_app
 from serve.bench.instance import make_dataset, make_initialization
+from serve.inbox import Upload
 from serve.jobs.rows import JobRow
 from serve.jobs.tables import JOBS, WEBHOOKS, open_database
 from serve.retention import DAY
 from serve.service import Service
 from serve.settings import Settings
-from serve.uploads import Upload
 from serve.webhooks import DELAYS, RefusedAddressError, check_url, resolve, sign
 
 SECRET = "a secret of 16 or more".replace(" ", "-")
@@ -137,16 +137,16 @@ def test_retention_takes_models_then_jobs_and_what_workers_left(service: Service
 
 
 def test_own_datasets_go_when_nobody_has_used_them_for_long(service: Service, ask: Ask) -> None:
-    service.uploads.folder.mkdir(parents=True)
+    service.uploads.inbox.folder.mkdir(parents=True)
     old = Upload(name="stripes", stored="stripes", status="ready", changed_at=time.time() - 21 * DAY)
-    (service.uploads.folder / "stripes.json").write_bytes(old.to_bytes())
+    (service.uploads.inbox.folder / "stripes.json").write_bytes(old.to_bytes())
     job = ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2}).json()["id"]
     service.retention.look()
-    assert service.uploads.find("stripes")
+    assert service.uploads.inbox.find("stripes")
     ask("POST", f"/finetune/{job}/cancel")
     ask("DELETE", "/finetune?status=cancelled")
     service.retention.look()
-    assert service.uploads.find("stripes") is None
+    assert service.uploads.inbox.find("stripes") is None
     assert not list(Path(service.uploads.root).glob("stripes"))
 
 

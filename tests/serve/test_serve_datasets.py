@@ -1,0 +1,74 @@
+"""The datasets of a data root as the service knows them: damaged ones hide no others, and what is gone is forgotten."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from serve.app import create_app
+from serve.bench.instance import DATASET, make_dataset
+from serve.datasets import DatasetCatalog
+from serve.routes import datasets
+from serve.settings import Settings
+
+Ask = Callable[..., httpx.Response]
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Iterator[FastAPI]:
+    make_dataset(tmp_path / "data")
+    made = create_app(
+        Settings(storage=str(tmp_path / "storage"), data_root=str(tmp_path / "data"), address="http://127.0.0.1:1")
+    )
+    yield made
+    made.state.service.store.close()
+    made.state.service.access.close()
+
+
+def test_a_damaged_dataset_hides_no_other(tmp_path: Path) -> None:
+    make_dataset(tmp_path)
+    for split in ("train", "test"):
+        (tmp_path / "aaa").mkdir(exist_ok=True)
+        (tmp_path / "aaa" / f"{split}.arrow").write_bytes(b"not arrow")
+    known = DatasetCatalog(str(tmp_path)).all()
+    assert known[DATASET].prepared
+    assert "aaa" not in known
+
+
+def test_pictures_of_datasets_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    catalog = DatasetCatalog(str(tmp_path))
+    for number in range(5):
+        make_dataset(tmp_path)
+        (tmp_path / DATASET).rename(tmp_path / f"guest-{number}")
+        catalog.look_again()
+        assert catalog.thumbnail(f"guest-{number}")
+        shutil.rmtree(tmp_path / f"guest-{number}")
+    catalog.look_again()
+    catalog.all()
+    assert catalog._thumbnails == {}
+
+
+def test_only_so_many_sheets_are_kept(
+    application: FastAPI, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets, "SHEETS", 3)
+    for number in range(5):
+        make_dataset(tmp_path / "data", num_train=48 + 3 * number)
+        application.state.service.datasets.look_again()
+        first, second = (ask("GET", f"/datasets/{DATASET}/sheet") for _ in range(2))
+        assert first.content.startswith(b"\x89PNG")
+        assert first.content == second.content
+    assert len(list((tmp_path / "storage/service/cache/sheets").iterdir())) == 3
+
+
+def test_a_dataset_that_has_just_gone_has_no_sheet(application: FastAPI, ask: Ask, tmp_path: Path) -> None:
+    assert ask("GET", f"/datasets/{DATASET}").status_code == 200
+    shutil.rmtree(tmp_path / "data" / DATASET)  # the service looks again in a few seconds
+    assert ask("GET", f"/datasets/{DATASET}/sheet").status_code == 404
+    assert ask("GET", f"/datasets/{DATASET}/thumbnail").status_code in (204, 404)
+    assert ask("GET", f"/datasets/{DATASET}").status_code == 404
