@@ -28,6 +28,18 @@ def drop(page: Page, name: str, content: bytes) -> None:
     page.dispatch_event(".dropzone", "drop", {"dataTransfer": data})
 
 
+def drop_from_disk(page: Page, path: Path) -> None:
+    """The same for what lies on this disk, by the browser's own drag and drop: a script cannot make a folder."""
+    page.locator(".dropzone").scroll_into_view_if_needed()
+    box = page.locator(".dropzone").bounding_box()
+    assert box is not None
+    place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + 10}
+    data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
+    session = page.context.new_cdp_session(page)
+    for kind in ("dragEnter", "dragOver", "drop"):
+        session.send("Input.dispatchDragEvent", {"type": kind, **place, "data": data})
+
+
 def archive_of(folder: Path) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as packed:
@@ -83,6 +95,19 @@ def test_from_drop_to_prediction_to_comparison(
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.get_by_role("heading", name="Your images")).to_be_visible()
     assert http.get("/datasets/holiday-2026").status_code == 404
+
+
+@in_browser
+def test_a_folder_is_dropped(page: Page, waiting_service: Instance, tmp_path: Path) -> None:
+    folder = write_pictures(tmp_path / "Holiday 2026", count=440, side=8)  # browsers tell of 100 files at a time
+    (folder / ".DS_Store").write_bytes(b"what systems leave")
+    page.goto(f"{waiting_service.url}/#/datasets")
+    page.get_by_label("Pixels a side").fill("8")
+    drop_from_disk(page, folder)
+    expect(page.get_by_role("img", name="Images of holiday-2026 by class")).to_be_visible()
+    expect(page.get_by_text("352 training and 88 test images of 4 classes, 8 × 8")).to_be_visible()
+    with httpx.Client(base_url=waiting_service.url, trust_env=False) as client:
+        assert client.delete("/datasets/holiday-2026").status_code == 204
 
 
 @in_browser

@@ -35,7 +35,7 @@ def application(tmp_path: Path) -> Iterator[FastAPI]:
 
 
 @pytest.fixture
-def service(application: FastAPI) -> Service:
+def inside(application: FastAPI) -> Service:
     found: Service = application.state.service
     return found
 
@@ -50,9 +50,9 @@ async def blocks(count: int) -> AsyncIterator[bytes]:
         yield bytes(MIB)
 
 
-def test_a_full_share_refuses_the_next_archive(service: Service, ask: Ask, tmp_path: Path) -> None:
-    mine, other = (service.keys.add(Caller(name, ("finetune", "read"))) for name in ("mine", "other"))
-    have(service, "mine", "old", 8 * MIB)
+def test_a_full_share_refuses_the_next_archive(inside: Service, ask: Ask, tmp_path: Path) -> None:
+    mine, other = (inside.keys.add(Caller(name, ("finetune", "read"))) for name in ("mine", "other"))
+    have(inside, "mine", "old", 8 * MIB)
     refused = ask("POST", "/datasets?name=new", mine, content=bytes(3 * MIB))
     assert refused.status_code == 413
     assert refused.json()["type"] == "share-full"
@@ -71,8 +71,8 @@ def test_a_full_share_refuses_the_next_archive(service: Service, ask: Ask, tmp_p
         assert ask("POST", "/datasets?name=new", key, content=b"x", headers=larger).status_code == 202
 
 
-def test_the_operator_has_no_share(service: Service, ask: Ask) -> None:
-    have(service, "operator", "old", 100 * MIB)
+def test_the_operator_has_no_share(inside: Service, ask: Ask) -> None:
+    have(inside, "operator", "old", 100 * MIB)
     piece = {"content-range": f"bytes 0-0/{20 * MIB}"}
     assert ask("POST", "/datasets?name=new", TOKEN, content=b"x", headers=piece).status_code == 202
 

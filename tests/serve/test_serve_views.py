@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from rayctsl.config import FinetuneConfig
 from rayctsl.jobs.contracts import Failure, JobSpec, Result, Source, Weights
@@ -21,10 +21,9 @@ from serve.comparisons import Comparisons, new_comparison
 from serve.jobs.rows import NewJob
 from serve.jobs.store import JobStore
 from serve.jobs.tables import open_database
+from tests.serve.conftest import CHROMIUM
 
-CHROMIUM = Path("/usr/bin/chromium")
 AXE = (Path(__file__).parent.parent / "assets" / "axe" / "axe.min.js").read_text()
-ARGUMENTS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--no-first-run"]
 REASON = "training diverged by step 50: the loss is not finite; try a smaller learning rate"
 pytestmark = [
     pytest.mark.browser,
@@ -93,14 +92,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Instance, 
     ids = fill(folder)
     with Instance(folder, "--address", "http://127.0.0.1:1").running() as instance:
         yield instance, ids
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 def views(ids: dict[str, str]) -> dict[str, str]:

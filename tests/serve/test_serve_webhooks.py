@@ -1,0 +1,172 @@
+"""Webhooks: signed, tried again until they are taken or given up, and never sent into a private network."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from sqlalchemy import update
+
+from serve.app import create_app
+from serve.bench.instance import make_dataset, make_initialization
+from serve.jobs.tables import WEBHOOKS, open_database
+from serve.service import Service
+from serve.settings import Settings
+from serve.webhooks import DELAYS, RefusedAddressError, check_url, resolve, sign
+
+SECRET = "a-secret-of-16-or-more"
+Ask = Callable[..., httpx.Response]
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Iterator[FastAPI]:
+    make_dataset(tmp_path / "data")
+    make_initialization(tmp_path / "storage")
+    settings = Settings(
+        storage=str(tmp_path / "storage"),
+        data_root=str(tmp_path / "data"),
+        address="http://127.0.0.1:1",
+        webhooks="any",
+    )
+    made = create_app(settings)
+    yield made
+    made.state.service.store.close()
+    made.state.service.access.close()
+
+
+@pytest.fixture
+def service(application: FastAPI) -> Service:
+    found: Service = application.state.service
+    return found
+
+
+class Receiver:
+    """A small server that takes webhooks, and refuses the first ones."""
+
+    def __init__(self, refusals: int = 0):
+        receiver, self.taken, self.refusals = self, list[tuple[dict[str, str], bytes]](), refusals
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                receiver.taken.append(({key.lower(): value for key, value in self.headers.items()}, body))
+                self.send_response(500 if len(receiver.taken) <= receiver.refusals else 204)
+                self.end_headers()
+
+            def log_message(self, format: str, *parts: object) -> None:
+                pass
+
+        self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://localhost:{self.server.server_port}/hook?of=me"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def __enter__(self) -> Receiver:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def deliver(service: Service) -> None:
+    """One look of the sender."""
+
+    async def once() -> None:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            for each in service.webhooks.due():
+                await service.webhooks._deliver(client, each)
+
+    asyncio.run(once())
+
+
+def test_a_webhook_is_signed_and_tried_again_until_it_is_taken(service: Service, ask: Ask) -> None:
+    with Receiver(refusals=1) as receiver:
+        body = {"dataset": "stripes", "steps": 2, "webhook": {"url": receiver.url, "secret": SECRET}}
+        job = ask("POST", "/finetune", json=body).json()
+        assert SECRET not in json.dumps(job)
+        deliver(service)
+        assert receiver.taken == []  # it has not ended
+        ask("POST", f"/finetune/{job['id']}/cancel")
+        deliver(service)
+        assert ask("GET", f"/finetune/{job['id']}").json()["webhook"] == {
+            "status": "waiting",
+            "attempts": 1,
+            "error": "the answer was 500",
+        }
+        deliver(service)
+        assert len(receiver.taken) == 1  # not before its time
+        with open_database(service.settings.database_url).begin() as connection:
+            connection.execute(update(WEBHOOKS).values(next_at=0))
+        deliver(service)
+        deliver(service)
+        assert len(receiver.taken) == 2
+        assert ask("GET", f"/finetune/{job['id']}").json()["webhook"]["status"] == "delivered"
+        headers, content = receiver.taken[-1]
+        message = f"{job['id']}.{headers['webhook-timestamp']}.".encode() + content
+        wanted = base64.b64encode(hmac.new(SECRET.encode(), message, hashlib.sha256).digest()).decode()
+        assert headers["webhook-signature"] == f"v1,{wanted}"
+        assert headers["host"] == receiver.url.split("/")[2]
+        assert json.loads(content)["type"] == "finetune.cancelled"
+        assert json.loads(content)["data"]["id"] == job["id"]
+    assert ask("DELETE", f"/finetune/{job['id']}").status_code == 204
+    assert service.webhooks.find(job["id"]) is None
+
+
+def test_a_webhook_that_nobody_takes_is_given_up(service: Service, ask: Ask) -> None:
+    body = {"dataset": "stripes", "steps": 2, "webhook": {"url": "http://127.0.0.1:9/", "secret": SECRET}}
+    job = ask("POST", "/finetune", json=body).json()["id"]
+    ask("POST", f"/finetune/{job}/cancel")
+    for _ in range(len(DELAYS) + 3):
+        deliver(service)
+        with open_database(service.settings.database_url).begin() as connection:
+            connection.execute(update(WEBHOOKS).values(next_at=0))
+    found = service.webhooks.find(job)
+    assert found
+    assert (found.status, found.attempts) == ("failed", len(DELAYS) + 1)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1/",
+        "http://10.0.0.8:8080/x",
+        "http://169.254.169.254/latest/meta-data",
+        "http://[::1]/",
+        "http://[::ffff:10.0.0.1]/",
+        "http://0.0.0.0/",
+        "http://224.0.0.1/",
+        "ftp://example.org/",
+        "http://name:word@example.org/",
+        "http://example.org:99999/",
+        "http://[half/",
+        "http://exa mple.org/",
+        "nothing",
+    ],
+)
+def test_webhooks_never_lead_into_a_private_network(url: str) -> None:
+    with pytest.raises(RefusedAddressError):
+        check_url(url, private=False)
+
+
+def test_a_name_of_a_private_address_is_refused_when_it_is_looked_up() -> None:
+    check_url("https://localhost/", private=False)
+    with pytest.raises(RefusedAddressError, match="private network"):
+        resolve("localhost", 80, private=False)
+    assert resolve("localhost", 80, private=True) in ("127.0.0.1", "::1")
+    assert sign("k" * 16, "ft-1", 5, b"{}") != sign("k" * 16, "ft-1", 6, b"{}")
+
+
+def test_a_refused_webhook_makes_no_job(service: Service, ask: Ask) -> None:
+    for webhook in ({"url": "ftp://x", "secret": SECRET}, {"url": "http://example.org", "secret": "short"}):
+        assert ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2, "webhook": webhook}).status_code == 422
+    assert ask("GET", "/finetune").json()["data"] == []
