@@ -144,11 +144,11 @@ def build_spec(service: Service, body: FinetuneRequest, caller: Caller) -> JobSp
 
 def _check_webhook(service: Service, url: str) -> None:
     if service.settings.webhooks == "off":
-        raise HttpProblem(422, "webhook: the operator has switched webhooks off.")
+        raise HttpProblem(409, "webhook: the operator has switched webhooks off.", "webhook-refused")
     try:
         check_url(url, private=service.settings.webhooks == "any")
     except RefusedAddressError as error:
-        raise HttpProblem(422, f"webhook.url: {error}.") from None
+        raise HttpProblem(409, f"webhook.url: {error}.", "webhook-refused") from None
 
 
 @router.get("/finetune", operation_id="list_jobs", responses=documented(404, 422), response_model=JobList)

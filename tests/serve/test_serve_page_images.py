@@ -99,7 +99,7 @@ def test_from_drop_to_prediction_to_comparison(
 
 @in_browser
 def test_a_folder_is_dropped(page: Page, waiting_service: Instance, tmp_path: Path) -> None:
-    folder = write_pictures(tmp_path / "Holiday 2026", count=440, side=8)  # browsers tell of 100 files at a time
+    folder = write_pictures(tmp_path / "Holiday - 2026", count=440, side=8)  # browsers tell of 100 files at a time
     (folder / ".DS_Store").write_bytes(b"what systems leave")
     page.goto(f"{waiting_service.url}/#/datasets")
     page.get_by_label("Pixels a side").fill("8")

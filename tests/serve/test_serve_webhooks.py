@@ -169,4 +169,7 @@ def test_a_name_of_a_private_address_is_refused_when_it_is_looked_up() -> None:
 def test_a_refused_webhook_makes_no_job(service: Service, ask: Ask) -> None:
     for webhook in ({"url": "ftp://x", "secret": SECRET}, {"url": "http://example.org", "secret": "short"}):
         assert ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2, "webhook": webhook}).status_code == 422
+    nowhere = {"url": "http://[half", "secret": SECRET}
+    refused = ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2, "webhook": nowhere})
+    assert (refused.status_code, refused.json()["type"]) == (409, "webhook-refused")
     assert ask("GET", "/finetune").json()["data"] == []

@@ -46,7 +46,7 @@ function dropZone(signal) {
     trouble.replaceChildren();
     try {
       const { blob, title, arrays = false } = await chosen();
-      if (!name.value) name.value = title.toLowerCase().replace(/[^a-z0-9_-]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 48) || "images";
+      if (!name.value) name.value = title.toLowerCase().replace(/[^a-z0-9_]+/g, "-").replace(/^[-_]+|-+$/g, "").slice(0, 48) || "images";
       zone.setAttribute("aria-busy", "true");
       const onBytes = (sent, all) => {
         bar.hidden = false;
