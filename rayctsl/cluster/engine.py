@@ -15,14 +15,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from ray.util.placement_group import PlacementGroup
 from torch import Tensor
 
 from rayctsl.cluster.balance import Balance
 from rayctsl.cluster.calls import Actor, Calls, Watch
 from rayctsl.cluster.captures import Captures
-from rayctsl.cluster.exchange import PeerLost
 from rayctsl.cluster.faults import Silent, cause_of, describe
 from rayctsl.cluster.live import LiveView
 from rayctsl.cluster.membership import Membership, arrange
@@ -109,12 +108,7 @@ class RayEngine:
             if state is not None and self._generation == 0:
                 self._remember(state)
             self._build(state)
-        except RayTaskError as error:
-            cause = cause_of(error)
-            if isinstance(cause, (PeerLost, RayActorError)):
-                raise self._fault(cause, "the group could not be built: a process") from error
-            raise cause from None
-        except (RayActorError, PeerLost, GetTimeoutError) as error:
+        except (RayActorError, GetTimeoutError) as error:
             raise self._fault(error, "the group could not be built: a process") from error
 
     def _remember(self, state: RunState) -> None:
@@ -138,12 +132,13 @@ class RayEngine:
         stored = ray.put(self.problem)
         told = self._collect({a.host.remote(stored, n, self.run_id): a for a, n in zip(actors, shares, strict=True)})
         self._notices = list(dict.fromkeys(notice for notices in told for notice in notices))
-        meta_state = ray.put(state.meta if state else {"phi": _get(actors[0].first_phi.remote())})
+        meta_state = ray.put(state.meta if state else {"phi": self._ask(actors[0], "first_phi")})
         parts = [self._captures.share(state, names) for names in shares]
-        sizes = _get([a.begin.remote(meta_state, part) for a, part in zip(actors, parts, strict=True)])
+        sizes = self._collect({a.begin.remote(meta_state, part): a for a, part in zip(actors, parts, strict=True)})
         memberships = self._memberships(sizes[-1])
-        _get([actor.join.remote(member) for actor, member in zip(actors, memberships, strict=True)])
-        _get([actor.forget_segment.remote() for actor in actors])
+        joining = {actor.join.remote(member): actor for actor, member in zip(actors, memberships, strict=True)}
+        self._collect(joining, patience=START_SECONDS)
+        self._collect({actor.forget_segment.remote(): actor for actor in actors})
 
     def _check_nodes(self, shares: Sequence[Sequence[str]]) -> None:
         """Every node has the driver's code and data, or is refused. However long it copies: there is no deadline."""
@@ -163,7 +158,7 @@ class RayEngine:
     def _memberships(self, size: int) -> list[Membership]:
         exchange = "alone" if len(self.learners) == 1 else self.backend or self.topology.transport
         name, team, meta = f"{self.run_id}-{self._generation}", self.team, self.meta
-        return arrange(exchange, name, team.actors, team.places, size, lambda: _get(meta.open_store.remote()))
+        return arrange(exchange, name, team.actors, team.places, size, lambda: self._ask(meta, "open_store"))
 
     @property
     def _meta_follows(self) -> bool:
@@ -216,12 +211,9 @@ class RayEngine:
             better, self._better = self._better or self.balance.improve(), None
             if better is None:
                 return
-        try:
-            state = self.capture(step).result()
-            self.packing = better
-            self._build(state)
-        except (RayError, PeerLost, GetTimeoutError) as error:
-            raise self._fault(cause_of(error) if isinstance(error, RayError) else error, "a process") from error
+        state = self.capture(step).result()
+        self.packing = better
+        self._build(state)
 
     def _collect(self, running: Calls, patience: float | None = None) -> list[Any]:
         """The results of calls, given by reference and actor; the first fault wakes everyone and is raised."""
@@ -235,6 +227,10 @@ class RayEngine:
             if fault is None:
                 raise cause from None
             raise self._fault(fault, who, actor=watch.actor) from error
+
+    def _ask(self, actor: Actor, method: str, *arguments: Any) -> Any:
+        """What one actor answers."""
+        return self._collect({getattr(actor, method).remote(*arguments): actor})[0]
 
     def _fault(self, error: BaseException, who: str, actor: Actor = None) -> EngineFault:
         self._faults += 1
@@ -267,7 +263,7 @@ class RayEngine:
         return self.balance.busy.copy()
 
     def name_phi(self, phi: Tensor) -> dict[str, Tensor]:
-        return self._collect({self.learners[0].name_phi.remote(phi): self.learners[0]})[0]
+        return self._ask(self.learners[0], "name_phi", phi)
 
     @property
     def computed_on(self) -> str:
@@ -277,7 +273,7 @@ class RayEngine:
 
     def on_learner(self, function: Callable[[str], Result]) -> Result:
         """Call a function with the first learner's device, there."""
-        return self._collect({self.learners[0].compute.remote(function): self.learners[0]})[0]
+        return self._ask(self.learners[0], "compute", function)
 
     def describe(self) -> str:
         """How the work is spread: expected at the start, as it was at the end of the run."""
@@ -290,8 +286,3 @@ class RayEngine:
         self._captures.close()
         if ray.is_initialized():
             self.team.release()
-
-
-def _get(references: Any) -> Any:
-    """`ray.get` that does not wait for ever for a process that cannot answer."""
-    return ray.get(references, timeout=START_SECONDS)
