@@ -140,4 +140,19 @@ def test_the_wrapper_stops_the_job_for_bad_input_only(tmp_path: Path, code: int)
 
 def test_names_leave_room_for_what_the_operator_appends(objects: list[Object]) -> None:
     for name in names_of(objects, "RayJob"):
-        assert len(f"{name}-x7k2p-head-svc") <= 63
+        cluster = operator.cluster_of_job(name)
+        assert len(operator.head_service(cluster)) <= 63
+        assert operator.check_name(cluster) == cluster  # else the head's account had another name than the cluster
+
+
+def test_names_are_clipped_from_the_front_and_begin_with_a_letter() -> None:
+    assert operator.check_name("a" * 10 + "b" * 50) == "b" * 50
+    assert operator.check_name("9rays") == "rrays"
+    assert operator.check_name("-rays") == "rrays"
+
+
+def test_the_operator_makes_no_account_that_the_head_asks_for(everything: list[Object]) -> None:
+    spec = copy.deepcopy(only(everything, "RayCluster")["spec"])
+    spec["headGroupSpec"]["template"]["spec"]["serviceAccountName"] = "ours"
+    assert operator.head_account("rayctsl", spec) == "ours"
+    assert not operator.operator_makes_account("rayctsl", spec, set())

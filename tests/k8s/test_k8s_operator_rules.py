@@ -35,7 +35,7 @@ CLUSTER_BREAKS: dict[str, Callable[[Object], Any]] = {
     "need autoscaler v2": lambda s: s["autoscalerOptions"].update(version="v1"),
     "suspended group": lambda s: s["workerGroupSpecs"][0].update(suspend=True),
     "rayVersion 2.52": lambda s: s.update(rayVersion="2.51.0"),
-    "enableK8sTokenAuth": lambda s: s["authOptions"].update(enableK8sTokenAuth=True),
+    "enableK8sTokenAuth beside secretName": lambda s: s["authOptions"].update(enableK8sTokenAuth=True),
     "Redis password": lambda s: head(s)["rayStartParams"].update({"redis-password": "x"}),
     "Redis address": lambda s: head_env(s, "RAY_REDIS_ADDRESS"),
     "Redis user": lambda s: head_env(s, "REDIS_USERNAME"),
@@ -48,7 +48,8 @@ CLUSTER_BREAKS: dict[str, Callable[[Object], Any]] = {
 }
 
 JOB_BREAKS: dict[str, Callable[[Object], Any]] = {
-    "exactly one of": lambda s: s.update(clusterSelector={"ray.io/cluster": "rayctsl"}),
+    "neither rayClusterSpec": lambda s: s.pop("rayClusterSpec"),
+    "enableK8sTokenAuth in a RayJob": lambda s: s["rayClusterSpec"]["authOptions"].update(enableK8sTokenAuth=True),
     "beside clusterSelector": lambda s: (s.pop("rayClusterSpec"), s.update(clusterSelector={"ray.io/cluster": "x"})),
     "suspend needs": lambda s: s.update(suspend=True, shutdownAfterJobFinishes=False),
     "ttlSecondsAfterFinished": lambda s: s.update(shutdownAfterJobFinishes=False),

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from k8s_checks.kubectl import kubectl
-from k8s_checks.operator import Pod, ray_pods, submitter_pod
+from k8s_checks.operator import Pod, cluster_of_job, ray_pods, submitter_pod
 
 ROOT = Path(__file__).parents[3]
 Object = dict[str, Any]
@@ -82,7 +82,7 @@ def pods_of(objects: list[Object]) -> list[Pod]:
         if each["kind"] == "RayCluster":
             found += ray_pods(where, each["metadata"]["name"], spec)
         if each["kind"] == "RayJob":
-            found += ray_pods(where, f"{each['metadata']['name']}-x7k2p", spec["rayClusterSpec"])
+            found += ray_pods(where, cluster_of_job(each["metadata"]["name"]), spec["rayClusterSpec"])
             found.append(submitter_pod(where, each))
     return found
 

@@ -1,8 +1,6 @@
 """What KubeRay v1.7.0 makes of a RayCluster or RayJob, and Kubernetes of a token, as small pure functions.
 
-Each names the place in the operator's source that it replays: file and function below
-https://github.com/ray-project/kuberay/tree/v1.7.0/ray-operator/controllers/ray. The line is given where it was read at
-that tag; for the others the tag's own text was not at hand, and functions are found by their names.
+The lines of the operator's source that each replays are in `sources.py`, under the function's name.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Object = dict[str, Any]
-HEAD_GROUP = "headgroup"  # utils/constant.go: RayNodeHeadGroupLabelValue
+HEAD_GROUP = "headgroup"
 TERMINAL = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
@@ -36,23 +34,30 @@ class Pod:
 
 
 def autoscales(spec: Object) -> bool:
-    """utils/util.go, IsAutoscalingEnabled."""
+    """IsAutoscalingEnabled."""
     return bool(spec.get("enableInTreeAutoscaling"))
 
 
+def check_name(name: str) -> str:
+    """CheckName: the last 50 characters, and an "r" for a first one that is a digit or a sign."""
+    name = name[-50:]
+    return name if name[0].isalpha() else f"r{name[1:]}"
+
+
 def head_account(cluster: str, spec: Object) -> str:
-    """utils/util.go:578, GetHeadGroupServiceAccountName: the head's own, else one of the cluster's name."""
-    return spec["headGroupSpec"]["template"]["spec"].get("serviceAccountName") or cluster
+    """GetHeadGroupServiceAccountName: the head's own, else one of the cluster's name; clipped."""
+    return check_name(spec["headGroupSpec"]["template"]["spec"].get("serviceAccountName") or cluster)
 
 
 def operator_makes_account(cluster: str, spec: Object, existing: set[str]) -> bool:
-    """raycluster_controller.go:2226, reconcileAutoscalerServiceAccount: only where no account has that name yet."""
-    return autoscales(spec) and head_account(cluster, spec) not in existing
+    """reconcileAutoscalerServiceAccount: only where no account has that name yet, and the head names none itself."""
+    named = spec["headGroupSpec"]["template"]["spec"].get("serviceAccountName")
+    return autoscales(spec) and not named and head_account(cluster, spec) not in existing
 
 
 def head_has_token(cluster: str, spec: Object, accounts: dict[str, Object]) -> bool:
-    """The pod's word comes before the account's (Kubernetes, ServiceAccount admission); an account that the operator
-    makes (common/rbac.go, BuildServiceAccount) says nothing, which means yes."""
+    """The pod's word comes before the account's (Kubernetes' admission, shouldAutomount); an account that the operator
+    makes (BuildServiceAccount) says nothing, which means yes."""
     said = spec["headGroupSpec"]["template"]["spec"].get("automountServiceAccountToken")
     if said is None:
         said = accounts.get(head_account(cluster, spec), {}).get("automountServiceAccountToken", True)
@@ -60,12 +65,12 @@ def head_has_token(cluster: str, spec: Object, accounts: dict[str, Object]) -> b
 
 
 def token_secret(cluster: str, spec: Object) -> str:
-    """common/pod.go, SetContainerTokenAuthEnvVars: the Secret named, else one of the cluster's name that it makes."""
-    return spec["authOptions"].get("secretName") or cluster
+    """SetContainerTokenAuthEnvVars: the Secret named, else one of the cluster's name that it makes."""
+    return spec["authOptions"].get("secretName") or check_name(cluster)
 
 
 def token_variables(cluster: str, spec: Object) -> list[Object]:
-    """common/pod.go, SetContainerTokenAuthEnvVars."""
+    """SetContainerTokenAuthEnvVars."""
     if spec.get("authOptions", {}).get("mode") != "token":
         return []
     reference = {"name": token_secret(cluster, spec), "key": "auth_token"}
@@ -76,7 +81,7 @@ def token_variables(cluster: str, spec: Object) -> list[Object]:
 
 
 def autoscaler_container(cluster: str, spec: Object) -> Object:
-    """common/pod.go, BuildAutoscalerContainer and mergeAutoscalerOverrides: the head's image, the options' rest."""
+    """BuildAutoscalerContainer and mergeAutoscalerOverrides: the head's image, the options' rest."""
     options = spec.get("autoscalerOptions", {})
     small = {"cpu": "500m", "memory": "512Mi"}
     merged = {name: options[name] for name in ("securityContext", "volumeMounts", "envFrom") if name in options}
@@ -90,40 +95,55 @@ def autoscaler_container(cluster: str, spec: Object) -> Object:
 
 
 def waiting_container(ray: Object) -> Object:
-    """common/pod.go, DefaultWorkerPodTemplate: `wait-gcs-ready` has the worker's image, variables and security."""
+    """DefaultWorkerPodTemplate: `wait-gcs-ready` has the worker's image, variables and security."""
     small = {"cpu": "200m", "memory": "256Mi"}
     kept = {name: ray[name] for name in ("image", "securityContext", "env", "volumeMounts") if name in ray}
     return {"name": "wait-gcs-ready", "resources": {"limits": small, "requests": small}, **copy.deepcopy(kept)}
 
 
-def labels_of(cluster: str, group: str, node_type: str, template: Object) -> dict[str, str]:
-    """common/pod.go, labelPod: three of its labels cannot be overridden."""
-    own = {"ray.io/cluster": cluster, "ray.io/node-type": node_type, "ray.io/group": group}
-    return {"ray.io/is-ray-node": "yes", **template["metadata"].get("labels", {}), **own}
+def labels_of(cluster: str, name: str, node_type: str, group: Object) -> dict[str, str]:
+    """mergeLabels and labelPod: the group's labels before the template's, but three cannot be overridden."""
+    made = {"app.kubernetes.io/name": "kuberay", "app.kubernetes.io/created-by": "kuberay-operator"}
+    fixed = {"ray.io/cluster": cluster, "ray.io/node-type": node_type, "ray.io/group": name}
+    ours = {**group["template"]["metadata"].get("labels", {}), **group.get("labels", {})}
+    return {"ray.io/is-ray-node": "yes", **made, **ours, **fixed}
 
 
 def ray_pods(where: str, cluster: str, spec: Object) -> list[Pod]:
-    """The head and one pod of every group: common/pod.go, DefaultHeadPodTemplate and DefaultWorkerPodTemplate."""
+    """DefaultHeadPodTemplate and DefaultWorkerPodTemplate: the head and one pod of every group."""
     head = copy.deepcopy(spec["headGroupSpec"]["template"])
     head["spec"]["containers"][0].setdefault("env", []).extend(token_variables(cluster, spec))
     if autoscales(spec):
         head["spec"]["serviceAccountName"] = head_account(cluster, spec)
         head["spec"]["containers"].append(autoscaler_container(cluster, spec))
-    made = [_pod(f"{where} head", labels_of(cluster, HEAD_GROUP, "head", head), head)]
+        head["spec"]["restartPolicy"] = "Never"
+    made = [_pod(f"{where} head", labels_of(cluster, HEAD_GROUP, "head", spec["headGroupSpec"]), head)]
     for group in spec["workerGroupSpecs"]:
         template = copy.deepcopy(group["template"])
         ray = template["spec"]["containers"][0]
         ray.setdefault("env", []).extend(token_variables(cluster, spec))
         template["spec"].setdefault("initContainers", []).append(waiting_container(ray))
-        labels = {**labels_of(cluster, group["groupName"], "worker", template), **group.get("labels", {})}
+        if autoscales(spec):
+            template["spec"]["restartPolicy"] = "Never"
+        labels = labels_of(cluster, group["groupName"], "worker", group)
         made.append(_pod(f"{where} {group['groupName']}", labels, template))
     return made
 
 
+def cluster_of_job(job: str) -> str:
+    """GenerateRayClusterName: five characters behind the job's name, here always the same ones."""
+    return f"{job}-x7k2p"
+
+
+def head_service(cluster: str) -> str:
+    """GenerateHeadServiceName."""
+    return f"{cluster}-head-svc"
+
+
 def submitter_pod(where: str, job: Object) -> Pod:
-    """rayjob_controller.go, getSubmitterTemplate: ours, with the job's address and the cluster's token."""
+    """getSubmitterTemplate and configureSubmitterContainer: ours, with the job's address and the cluster's token."""
     template = copy.deepcopy(job["spec"]["submitterPodTemplate"])
-    variables = token_variables(f"{job['metadata']['name']}-x7k2p", job["spec"]["rayClusterSpec"])
+    variables = token_variables(cluster_of_job(job["metadata"]["name"]), job["spec"]["rayClusterSpec"])
     template["spec"]["containers"][0].setdefault("env", []).extend(variables)
     return _pod(f"{where} submitter", template["metadata"]["labels"], template)
 
@@ -133,12 +153,12 @@ def _pod(where: str, labels: dict[str, str], template: Object) -> Pod:
 
 
 def redis_cleanup_labels(cluster: str, spec: Object) -> dict[str, str]:
-    """raycluster_controller.go, buildRedisCleanupJob: the head's pod with another node type."""
+    """buildRedisCleanupJob: the head's pod with another node type."""
     return {**ray_pods("", cluster, spec)[0].labels, "ray.io/node-type": "redis-cleanup"}
 
 
 def node_resources(group: Object) -> dict[str, float]:
-    """common/pod.go, updateRayStartParamsResources and generateRayStartCommand: what a node tells Ray it has.
+    """updateRayStartParamsResources and generateRayStartCommand: what a node tells Ray it has.
 
     The group's `resources` come first, then rayStartParams, then the container's limits; CPUs are rounded up.
     """
@@ -146,7 +166,8 @@ def node_resources(group: Object) -> dict[str, float]:
     named = {name: float(amount) for name, amount in group.get("resources", {}).items()}
     parameters = group.get("rayStartParams", {})
     cpus = named.pop("CPU", parameters.get("num-cpus", -(-millis(limits["cpu"]) // 1000)))
-    gpus = sum(float(amount) for name, amount in limits.items() if name.endswith("/gpu"))  # utils.IsGPUResourceKey
+    limited = sum(float(amount) for name, amount in limits.items() if name.endswith("gpu"))
+    gpus = named.pop("GPU", float(parameters.get("num-gpus", limited)))
     return {"CPU": float(cpus), **({"GPU": gpus} if gpus else {}), **named}
 
 
@@ -157,14 +178,14 @@ def millis(quantity: str | int) -> int:
 
 
 def deployment_status(job_status: str, submitter_finished: bool) -> str:
-    """rayjob_controller.go, Reconcile (case Running): over only when both the job and its submitter are."""
+    """Reconcile, case Running: over only when both the job and its submitter are."""
     if job_status not in TERMINAL or not submitter_finished:
         return "Running"
     return "Failed" if job_status == "FAILED" else "Complete"
 
 
 def is_retried(spec: Object, status: str, failed: int, reason: str = "AppFailed") -> bool:
-    """rayjob_controller.go:542, checkBackoffLimitAndUpdateStatusIfNeeded: whatever failed, but for a deadline.
+    """checkBackoffLimitAndUpdateStatusIfNeeded: whatever failed, but for a deadline.
 
     `failed` counts this failure too.
     """
@@ -172,11 +193,11 @@ def is_retried(spec: Object, status: str, failed: int, reason: str = "AppFailed"
 
 
 def is_suspended_by_apply(spec: Object, status: str) -> bool:
-    """rayjob_controller.go:1043, updateStatusToSuspendingIfNeeded: a running job that says so is torn down."""
+    """updateStatusToSuspendingIfNeeded: a running job that says so is torn down."""
     return bool(spec.get("suspend")) and status in ("Running", "Initializing")
 
 
 def health_check(spec: Object) -> str:
-    """common/pod.go, supportsUnifiedHealthCheck: from Ray 2.53 over HTTP, before with bash and wget in the image."""
+    """supportsUnifiedHealthCheck: from Ray 2.53 over HTTP, before with bash and wget in the image."""
     major, minor = (int(part) for part in spec["rayVersion"].split(".")[:2])
     return "http" if (major, minor) >= (2, 53) else "wget"

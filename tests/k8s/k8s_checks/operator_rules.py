@@ -1,7 +1,6 @@
 """What the KubeRay operator refuses although its schemas allow it, as far as it can touch these manifests.
 
-Source: ray-operator/controllers/ray/utils/validation.go of v1.7.0, ValidateRayClusterSpec and, from line 562 on,
-ValidateRayJobSpec; line 682 refuses Kubernetes tokens for RayJobs.
+The lines of its source are in `sources.py`, under each sentence.
 """
 
 from __future__ import annotations
@@ -16,17 +15,22 @@ MAX_CLUSTER_NAME, MAX_JOB_NAME = 63 - 10, 63 - 16  # room for what the operator 
 
 def violations(each: Object) -> list[str]:
     """Every rule that a RayCluster or RayJob breaks, as one sentence each."""
+    spec = each["spec"]
     found = list(_name(each))
     if each["kind"] == "RayJob":
-        found += _job(each["spec"])
-        spec = each["spec"].get("rayClusterSpec")
-        if spec and "upgradeStrategy" in spec:
-            found.append("upgradeStrategy in a RayJob's cluster")
-    else:
-        spec = each["spec"]
+        found += _job(spec)
+        spec = spec.get("rayClusterSpec", {})
+        found += _cluster_of_job(spec)
     if spec:
         found += _cluster(spec, each["metadata"].get("annotations", {}))
     return found
+
+
+def _cluster_of_job(spec: Object) -> Iterator[str]:
+    if "upgradeStrategy" in spec:
+        yield "upgradeStrategy in a RayJob's cluster"
+    if spec.get("authOptions", {}).get("enableK8sTokenAuth"):
+        yield "enableK8sTokenAuth in a RayJob"
 
 
 def _name(each: Object) -> Iterator[str]:
@@ -59,8 +63,8 @@ def _cluster(spec: Object, annotations: Object) -> Iterator[str]:
     if spec.get("authOptions", {}).get("mode") == "token":
         if _version(spec.get("rayVersion", "")) < (2, 52):
             yield "token authentication needs rayVersion 2.52 or later"
-        if spec["authOptions"].get("enableK8sTokenAuth"):
-            yield "enableK8sTokenAuth with a secret, or in a RayJob"
+        if spec["authOptions"].get("enableK8sTokenAuth") and spec["authOptions"].get("secretName"):
+            yield "enableK8sTokenAuth beside secretName"
     for gated in ("networkPolicy", "tlsOptions", "historyServerOptions"):
         if gated in spec:
             yield f"{gated} needs a feature gate that is off by default"
@@ -100,8 +104,8 @@ def _fault_tolerance(spec: Object, annotations: Object, environment: set[str]) -
 def _job(spec: Object) -> Iterator[str]:
     selected, limit = spec.get("clusterSelector"), spec.get("backoffLimit", 0)
     stops, ttl = spec.get("shutdownAfterJobFinishes", False), spec.get("ttlSecondsAfterFinished", 0)
-    if bool(selected) == bool(spec.get("rayClusterSpec")):
-        yield "exactly one of rayClusterSpec and clusterSelector"
+    if not selected and not spec.get("rayClusterSpec"):
+        yield "neither rayClusterSpec nor clusterSelector"
     if limit < 0 or (selected and limit > 0):
         yield "backoffLimit is negative, or beside clusterSelector"
     if spec.get("suspend") and (selected or not stops):

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from k8s_checks.manifests import ROOT, Object, names_of, of_kind, pods_of, values_of
-from k8s_checks.operator import Pod, head_has_token, token_secret
+from k8s_checks.operator import Pod, cluster_of_job, head_has_token, token_secret
 
 MADE_BY_HAND = {"rayctsl-tls", "rayctsl-registry"}  # a certificate and a login, which no script can invent
 
@@ -19,7 +19,7 @@ def clusters_of(objects: list[Object]) -> Iterator[tuple[str, Object]]:
     for each in of_kind(objects, "RayCluster"):
         yield each["metadata"]["name"], each["spec"]
     for each in of_kind(objects, "RayJob"):
-        yield f"{each['metadata']['name']}-x7k2p", each["spec"]["rayClusterSpec"]
+        yield cluster_of_job(each["metadata"]["name"]), each["spec"]["rayClusterSpec"]
 
 
 def config_maps_and_claims_exist(objects: list[Object]) -> Iterator[str]:
@@ -45,7 +45,7 @@ def accounts_exist(objects: list[Object]) -> Iterator[str]:
 
 
 def accounts_do_not_share_a_clusters_name(objects: list[Object]) -> Iterator[str]:
-    """utils/util.go:578: such an account would become the head's, without the operator's rights or token."""
+    """Such an account would become the head's, without the operator's rights or token."""
     clusters = {name for name, _ in clusters_of(objects)}
     for name in names_of(objects, "ServiceAccount") & clusters:
         yield f"account {name} has the name of a RayCluster"
