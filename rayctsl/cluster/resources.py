@@ -14,6 +14,7 @@ from typing import Any
 
 import ray
 from ray._private import services
+from ray._raylet import Config
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from rayctsl.config import TopologyConfig
@@ -87,6 +88,7 @@ def _find_token() -> None:
     known = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
     if known or (Path.home() / ".ray" / "auth_token").is_file():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
+        Config.initialize("")  # Ray reads its settings once, and may have read them already
 
 
 def _check_listening(address: str) -> None:

@@ -26,6 +26,15 @@ except ValueError as error:
 """
 
 
+MODES = """
+from ray._raylet import get_authentication_mode
+from rayctsl.cluster import resources
+before = get_authentication_mode()
+resources._find_token()
+print(before, get_authentication_mode())
+"""
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home folder of its own, and an environment that says nothing of Ray."""
@@ -44,6 +53,13 @@ def test_the_users_token_is_found(home: Path, monkeypatch: pytest.MonkeyPatch) -
     (home / ".ray" / "auth_token").write_text("0" * 64)
     resources._find_token()
     assert os.environ["RAY_AUTH_MODE"] == "token"
+
+
+def test_a_ray_that_has_read_its_settings_hears_of_the_token(home: Path) -> None:
+    (home / ".ray").mkdir()
+    (home / ".ray" / "auth_token").write_text("0" * 64)
+    done = subprocess.run([sys.executable, "-c", MODES], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "1"]  # disabled, token
 
 
 def test_who_chose_a_mode_keeps_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
