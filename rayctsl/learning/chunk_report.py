@@ -36,13 +36,19 @@ def note(chunk: Chunk) -> str:
     return f"loss {np.nanmean(last):.3f}" if not np.isnan(last).all() else "no task left"
 
 
-def details(chunk: Chunk) -> str:
-    """How the time is spent, in words. Example: "learners busy 97 %, 0.15 MB a step" """
+def details(chunk: Chunk, kept: int = 0) -> str:
+    """How the time is spent and what would not be lost. Example: "learners busy 97 %, snapshot at step 1,200"
+
+    Args:
+        kept: the step of the newest snapshot that was written whole.
+    """
     facts, words = chunk.facts, []
     if "utilisation" in facts:
         words.append(f"learners busy {facts['utilisation']:.0%}".replace("%", " %"))
     if facts.get("bytes_per_step"):
         words.append(f"{facts['bytes_per_step'] / 1e6:.2g} MB a step")
+    if kept:
+        words.append(f"snapshot at step {kept:,}")
     return ", ".join(words)
 
 

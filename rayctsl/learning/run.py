@@ -163,7 +163,7 @@ class Run:
         chunk = self.engine.run(self.step, target, None if last else self._end_after(target))
         self.seconds_per_step, self.counts = chunk.seconds / (target - self.step), chunk.counts
         record(self.metrics, chunk, self.step, self.problem)
-        self.progress.advance(target - self.step, note(chunk), details(chunk))
+        self.progress.advance(target - self.step, note(chunk), details(chunk, self.writer.newest))
         self.step = target
         if self._is_due(self.step):
             self.lease.check()

@@ -117,6 +117,15 @@ def test_hooks_see_chunks_and_recoveries(tmp_path: Path):
     assert seen[seen.index("before") + 1 : seen.index("before") + 3] == ["after", 6]
 
 
+def test_plain_lines_say_which_snapshot_is_written(tmp_path: Path):
+    problem, log = bowls(), io.StringIO()
+    folder = RunFolder.open(str(tmp_path / "run"), problem.config)
+    hooks = Hooks(after_chunk=lambda run: run.writer.flush())
+    train_with(LocalEngine(problem), problem, folder, hooks=hooks, log=log)
+    (last,) = [line for line in log.getvalue().splitlines() if "12 of 12 steps" in line]
+    assert last.endswith(", snapshot at step 9")  # the one at 12 comes after this line
+
+
 def test_a_resumed_run_may_have_another_topology_but_no_other_science(tmp_path: Path):
     base = str(tmp_path / "run")
     RunFolder.open(base, bowls(topology={"workers": 2}).config)
