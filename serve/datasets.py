@@ -14,8 +14,8 @@ from PIL import Image
 
 from rayctsl.data.catalog import CATALOG, closest_name
 from rayctsl.data.embedded import EMBEDDED
-from rayctsl.data.library import MARK
 from rayctsl.data.local_root import Description
+from rayctsl.data.names import MARK
 from rayctsl.data.roots import data_root, open_root
 from rayctsl.data.store import open_split
 from rayctsl.words import one_line

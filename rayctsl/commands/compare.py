@@ -48,7 +48,10 @@ def compare(arguments: argparse.Namespace) -> None:
     if len(names) < 2:
         raise ValueError("--init needs two or more starts to compare, separated by commas")
     check_files(arguments.out, arguments.plot)
+    from rayctsl.data.names import check_dataset
 
+    root, recipe = arguments.data_root or config.data.root, config.finetune
+    check_dataset(arguments.dataset, root)
     from rayctsl.commands.finetune import shown_on
     from rayctsl.data.library import make_missing
     from rayctsl.data.pictures import find_dataset
@@ -59,7 +62,6 @@ def compare(arguments: argparse.Namespace) -> None:
     from rayctsl.progress import Progress
 
     starts = {name: find_start(name, config.model, arguments.storage) for name in names}
-    root, recipe = arguments.data_root or config.data.root, config.finetune
     make_missing([arguments.dataset], root)
     dataset = find_dataset(arguments.dataset, root)
     check_train_size(dataset, recipe)

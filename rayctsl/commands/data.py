@@ -64,11 +64,12 @@ def _list(options: argparse.Namespace) -> int:
 
 def _prepare(options: argparse.Namespace) -> int:
     from rayctsl.data.catalog import find_entry, parse_reference
-    from rayctsl.data.prepare import prepare
 
     references = [parse_reference(name) for name in options.names]
     for reference in references:
         find_entry(reference.name)  # refuse all before the first long download
+    from rayctsl.data.prepare import prepare
+
     for reference in references:
         folder = prepare(reference, options.data_root, options.downloads, options.workers, options.replace)
         print(_summary(str(reference), folder), flush=True)
@@ -94,9 +95,13 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
+    from rayctsl.data.names import check_name
+    from rayctsl.data.roots import data_root, open_root
+
+    for name in options.names:
+        check_name(name, options.data_root)
     from rayctsl.data.check import problems
     from rayctsl.data.library import open_dataset
-    from rayctsl.data.roots import data_root, open_root
     from rayctsl.data.store import UnreadableError
 
     place = open_root(data_root(options.data_root))
@@ -120,6 +125,9 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
+    from rayctsl.data.names import check_name
+
+    check_name(options.name, options.data_root)
     from rayctsl.data.library import open_dataset
     from rayctsl.data.sheet import write_sheet
 

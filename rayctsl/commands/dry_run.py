@@ -47,7 +47,7 @@ def describe(config: Config) -> str:
 def check_names(config: Config) -> list[str]:
     """Refuse names of models and datasets that nobody knows; returns the datasets that have yet to be prepared."""
     from rayctsl.config import check_model_name
-    from rayctsl.data.library import NotPrepared, check_name
+    from rayctsl.data.names import NotPrepared, check_name
 
     if config.model.own is None:
         check_model_name(config.model.name)

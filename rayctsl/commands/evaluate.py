@@ -32,6 +32,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def evaluate(arguments: argparse.Namespace) -> None:
     check_files(arguments.out)
+    from rayctsl.data.names import check_dataset
+
+    check_dataset(arguments.dataset, arguments.data_root)
     import numpy as np
 
     from rayctsl.data.pictures import find_dataset

@@ -66,11 +66,12 @@ def finetune(arguments: argparse.Namespace) -> None:
     if arguments.each and not arguments.save:
         raise ValueError("--each needs --save DIR")
     check_files(arguments.out, arguments.plot)
-    from rayctsl.data.pictures import check_dataset, find_dataset
+    from rayctsl.data.names import check_dataset
 
     root = arguments.data_root or config.data.root
     check_dataset(arguments.dataset, root)
     from rayctsl.data.library import make_missing
+    from rayctsl.data.pictures import find_dataset
     from rayctsl.jobs.training import check_train_size
     from rayctsl.learning.start import find_start
     from rayctsl.learning.suggestion import check_choice

@@ -89,12 +89,13 @@ def check_tasks(config: Config) -> None:
     What is misspelt is found first, for torch takes seconds to import, and embedded datasets some to be made.
     """
     from rayctsl.config import check_model_name
-    from rayctsl.data.library import check_name, make_missing, open_dataset
+    from rayctsl.data.names import check_name
 
     if config.model.own is None:
         check_model_name(config.model.name)
     for name in config.data.tasks:
         check_name(name, config.data.root)
+    from rayctsl.data.library import make_missing, open_dataset
     from rayctsl.models import build_model
 
     build_model(config.model.model_copy(update={"weights": None}), 2, config.seed)

@@ -12,8 +12,8 @@ import numpy as np
 from rayctsl.data.album import LABELS, album_files
 from rayctsl.data.catalog import CATALOG, NAME_PATTERN
 from rayctsl.data.images import is_grey, short_side
-from rayctsl.data.library import MARK, embedded_names
 from rayctsl.data.local_root import always, never
+from rayctsl.data.names import EMBEDDED_NAMES, MARK
 from rayctsl.data.prepare import IMPORTED, write_dataset
 from rayctsl.data.raw import Picture, RawDataset
 from rayctsl.data.roots import data_root, open_root
@@ -49,7 +49,7 @@ def import_dataset(
     """
     if not NAME_PATTERN.fullmatch(name):
         raise ValueError(f"'{name}' is not a usable name: a-z, 0-9, _ and -, beginning with a letter or digit")
-    if name in embedded_names():
+    if name in EMBEDDED_NAMES:
         raise ValueError(f"'{name}' is an embedded dataset; choose another name")
     if name in CATALOG and not published:
         raise ValueError(

@@ -12,15 +12,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rayctsl.data.catalog import CATALOG, Reference, closest_name, keeps_class_mirrored, parse_reference
+from rayctsl.data.catalog import Reference, keeps_class_mirrored, parse_reference
 from rayctsl.data.local_root import LocalRoot
+from rayctsl.data.names import EMBEDDED_NAMES, MARK, not_found
 from rayctsl.data.remote_root import cache_folder
-from rayctsl.data.roots import Root, data_root, open_root
+from rayctsl.data.roots import data_root, open_root
 from rayctsl.data.store import Split, open_split
 from rayctsl.progress import Progress, say
 
-MARK = "--"
+if TYPE_CHECKING:
+    from rayctsl.data.roots import Root
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,6 @@ class Dataset:
         return keeps_class_mirrored(self.train.info.name, self.train.info.flip)
 
 
-class NotPrepared(ValueError):
-    """The catalog knows a dataset that the data root does not have."""
-
-
 def open_dataset(name: str, root: str | None = None) -> Dataset:
     """Open both splits of a prepared dataset; embedded datasets are made on first use.
 
@@ -61,7 +60,7 @@ def open_dataset(name: str, root: str | None = None) -> Dataset:
     place = open_root(data_root(root))
     folder = _find(reference, place)
     if folder is None:
-        raise _missing(reference, place)
+        raise not_found(reference, place)
     dataset = Dataset(name.partition(MARK)[0], open_split(folder / "train.arrow"), open_split(folder / "test.arrow"))
     height = dataset.train.info.shape[0]
     if reference.size is not None and height != reference.size:
@@ -69,21 +68,10 @@ def open_dataset(name: str, root: str | None = None) -> Dataset:
     return dataset
 
 
-def check_name(name: str, root: str | None = None) -> None:
-    """Refuse a name that `open_dataset` will not find, without opening or making anything."""
-    reference = parse_reference(name)
-    place = open_root(data_root(root))
-    if reference.name not in known_names(place):
-        raise _missing(reference, place)
-    held = {reference.folder, reference.name} & set(place.names())
-    if not held and reference.name not in embedded_names():
-        raise _missing(reference, place)
-
-
 def make_missing(names: Sequence[str], root: str | None = None) -> None:
     """Make the embedded datasets among these that are not there yet, and say so: it takes seconds each, once."""
     place = open_root(data_root(root))
-    missing = [name for name in names if name in embedded_names() and _made(name, _local(place)) is None]
+    missing = [name for name in names if name in EMBEDDED_NAMES and _made(name, _local(place)) is None]
     if not missing:
         return
     say(f"making {len(missing)} embedded dataset{'s' * (len(missing) > 1)}, once")
@@ -93,19 +81,8 @@ def make_missing(names: Sequence[str], root: str | None = None) -> None:
             progress.advance(1, name)
 
 
-def embedded_names() -> list[str]:
-    from rayctsl.data.embedded import EMBEDDED
-
-    return list(EMBEDDED)
-
-
-def known_names(place: Root) -> list[str]:
-    """Everything that can be opened or prepared: catalog, embedded, and what the root holds."""
-    return sorted({*CATALOG, *embedded_names(), *place.names()})
-
-
 def _find(reference: Reference, place: Root) -> Path | None:
-    if reference.name in embedded_names():
+    if reference.name in EMBEDDED_NAMES:
         return _embedded(reference.name, place)
     folder = place.fetch(reference.folder)
     if folder is None and reference.size is not None:
@@ -134,12 +111,3 @@ def _is_current(folder: Path) -> bool:
     from rayctsl.data.embedded.suite import SOURCE
 
     return open_split(folder / "train.arrow").info.source == SOURCE
-
-
-def _missing(reference: Reference, place: Root) -> ValueError:
-    if reference.name in CATALOG:
-        hint = f"run python -m rayctsl.data prepare {reference}"
-        return NotPrepared(f"dataset '{reference}' is known but not prepared: {hint}")
-    guess = closest_name(reference.name, known_names(place))
-    hint = f"did you mean '{guess}'?" if guess else "python -m rayctsl.data list shows all"
-    return ValueError(f"dataset '{reference.name}' is unknown; {hint}")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rayctsl.data.catalog import CATALOG
-from rayctsl.data.library import embedded_names
+from rayctsl.data.names import EMBEDDED_NAMES
 from rayctsl.data.prepare import IMPORTED
-from rayctsl.data.roots import Root, data_root, open_root
+from rayctsl.data.roots import data_root, open_root
+
+if TYPE_CHECKING:
+    from rayctsl.data.roots import Root
 
 HEADER = ("name", "classes", "train", "test", "size", "state", "on disk")
 NUMBERS = (1, 2, 3, 4, 6)  # columns that are set to the right
@@ -42,7 +47,7 @@ def _held(name: str, place: Root) -> tuple[str, ...]:
         train, test, num_bytes = place.describe(name)
     except ValueError:
         return name, "", "", "", "", "damaged, see check", ""
-    state = "embedded" if name in embedded_names() else "prepared"
+    state = "embedded" if name in EMBEDDED_NAMES else "prepared"
     state = train.source if train.source.startswith(IMPORTED) else state
     return _row(name, train.num_classes, train.count, test.count, train.shape, state, f"{num_bytes / 2**20:,.1f} MiB")
 

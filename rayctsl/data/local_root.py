@@ -11,11 +11,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import pyarrow as pa
-
-from rayctsl.data.store import SplitInfo, read_info
+if TYPE_CHECKING:
+    from rayctsl.data.store import SplitInfo
 
 SPLITS = ("train.arrow", "test.arrow")
 ABANDONED_AFTER_SECONDS = 24 * 3600
@@ -65,6 +64,10 @@ class LocalRoot:
         return folder if all((folder / split).is_file() for split in SPLITS) else None
 
     def describe(self, name: str) -> Description:
+        import pyarrow as pa
+
+        from rayctsl.data.store import read_info
+
         files = [self.folder / name / split for split in SPLITS]
         train, test = (read_info(pa.memory_map(str(file)), str(file)) for file in files)
         return Description(train, test, sum(file.stat().st_size for file in files))

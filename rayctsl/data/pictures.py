@@ -15,7 +15,8 @@ from pathlib import Path
 
 from rayctsl.data.catalog import CATALOG
 from rayctsl.data.importing import import_dataset
-from rayctsl.data.library import MARK, Dataset, check_name, embedded_names, open_dataset
+from rayctsl.data.library import Dataset, open_dataset
+from rayctsl.data.names import EMBEDDED_NAMES, MARK, is_path
 
 
 def find_dataset(name_or_path: str, root: str | None = None) -> Dataset:
@@ -30,29 +31,10 @@ def find_dataset(name_or_path: str, root: str | None = None) -> Dataset:
     return open_dataset(stored, root)
 
 
-def check_dataset(name_or_path: str, root: str | None = None) -> None:
-    """Refuse what `find_dataset` will not find, without opening or making anything."""
-    if is_path(name_or_path):
-        if not Path(name_or_path).expanduser().exists():
-            raise ValueError(f"there is no folder or file {name_or_path}")
-        return
-    try:
-        check_name(name_or_path, root)
-    except ValueError as error:
-        if Path(name_or_path).is_dir():
-            raise ValueError(f"{error} For the pictures in that folder write ./{name_or_path}") from None
-        raise
-
-
-def is_path(text: str) -> bool:
-    """Names of datasets have neither slashes nor dots."""
-    return "/" in text or os.sep in text or "." in text or text.startswith("~")
-
-
 def dataset_name(path: Path) -> str:
     """Example: dataset_name(Path("/home/me/My Pictures")) == "my-pictures" """
     name = re.sub(r"[^a-z0-9_]+", "-", path.stem.lower() if path.is_file() else path.name.lower()).strip("-_")
-    if name in CATALOG or name in embedded_names():
+    if name in CATALOG or name in EMBEDDED_NAMES:
         return f"my-{name}"
     return name or "pictures"
 

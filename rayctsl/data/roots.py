@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rayctsl.data.local_root import LocalRoot
-from rayctsl.data.remote_root import RemoteRoot, without_credentials
 
-Root = LocalRoot | RemoteRoot
+if TYPE_CHECKING:
+    from rayctsl.data.remote_root import RemoteRoot
+
+    Root = LocalRoot | RemoteRoot
 
 
 def data_root(root: str | None = None) -> str:
@@ -23,7 +26,11 @@ def data_root(root: str | None = None) -> str:
 def open_root(root: str) -> Root:
     """The root behind a path or a pyarrow URI."""
     root = root.removeprefix("file://")
-    return RemoteRoot(root) if "://" in root else LocalRoot(Path(root).expanduser())
+    if "://" not in root:
+        return LocalRoot(Path(root).expanduser())
+    from rayctsl.data.remote_root import RemoteRoot
+
+    return RemoteRoot(root)
 
 
 def absolute_root(root: str | None = None) -> str:
@@ -37,5 +44,7 @@ def root_to_keep(root: str | None) -> str | None:
 
     None for a URI from the environment that has credentials in it: the nodes' own environment must have them.
     """
+    from rayctsl.data.remote_root import without_credentials
+
     chosen = absolute_root(root)
     return chosen if root is not None or without_credentials(chosen) == chosen else None

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Request
 
-from rayctsl.data.library import MARK
+from rayctsl.data.names import MARK
 from serve.datasets import is_private
 from serve.jobs.rows import JobRow, Visible
 from serve.keys import Caller

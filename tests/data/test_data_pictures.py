@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rayctsl.data.library import MARK, open_dataset
-from rayctsl.data.pictures import check_dataset, dataset_name, find_dataset
+from rayctsl.data.library import open_dataset
+from rayctsl.data.names import MARK, check_dataset
+from rayctsl.data.pictures import dataset_name, find_dataset
 from rayctsl.data.roots import data_root, open_root
 from tests.stripes import CLASSES, write_pictures
 

@@ -21,6 +21,7 @@ from rayctsl.data.embedded.shapes import FLAGS, SHAPES, make_flags, make_shapes
 from rayctsl.data.embedded.templates import PLANTS, SKETCHES
 from rayctsl.data.embedded.textures import QUILTS, TEXTURES, make_quilts, make_textures
 from rayctsl.data.embedded.tilings import TILINGS, make_tilings
+from rayctsl.data.names import EMBEDDED_NAMES
 from rayctsl.data.store import SplitInfo, write_split
 from rayctsl.words import suggest
 
@@ -99,6 +100,7 @@ SUITE = (
 EMBEDDED: dict[str, EmbeddedDataset] = {dataset.name: dataset for dataset in SUITE}
 SOURCES: tuple[str, ...] = tuple(dataset.name for dataset in SUITE if dataset.role == "source")
 TARGETS: tuple[str, ...] = tuple(dataset.name for dataset in SUITE if dataset.role == "target")
+assert (*SOURCES, *TARGETS) == EMBEDDED_NAMES
 
 
 def draw_split(dataset: EmbeddedDataset, split: Literal["train", "test"]) -> tuple[np.ndarray, np.ndarray]:

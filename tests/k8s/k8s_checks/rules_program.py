@@ -210,7 +210,7 @@ def _room(cpus: float, gpus: float | str, groups: list[Object]) -> float:
 def data_is_prepared_and_waited_for(objects: list[Object]) -> Iterator[str]:
     """All datasets of a run's config are prepared by the Job and checked before the run is submitted."""
     from rayctsl.config import load_config
-    from rayctsl.data.library import embedded_names
+    from rayctsl.data.names import EMBEDDED_NAMES
 
     lines = [(where, words) for where, words in command_lines(objects) if words[2] in ("rayctsl.data", "rayctsl.train")]
     with tempfile.TemporaryDirectory() as folder:
@@ -219,7 +219,7 @@ def data_is_prepared_and_waited_for(objects: list[Object]) -> Iterator[str]:
             if words[2] != "rayctsl.train":
                 continue
             tasks = set(load_config(Path(folder) / parse(words).config[1:]).data.tasks)
-            wanted = tasks - set(embedded_names())  # those make themselves
+            wanted = tasks - set(EMBEDDED_NAMES)  # those make themselves
             named = {line[3]: set(parse(line).names) for _, line in lines if line[2] == "rayctsl.data"}
             for step in ("prepare", "check"):
                 if wanted and named.get(step) != wanted:
