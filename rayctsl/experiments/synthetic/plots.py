@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.patheffects import Normal, Stroke
+from matplotlib.ticker import MaxNLocator
 
 from rayctsl.experiments.synthetic.surfaces import Environment, Surfaces
 from rayctsl.plots import ACCENT, INK, OTHER_COLOURS, QUIET, label, plt, style
@@ -25,8 +26,10 @@ LABELS = {
 
 
 def plane(axes: Any, title: str, ylabel: bool = True) -> None:
-    """Dress axes that show the plane of phi."""
+    """Dress axes that show the plane of phi, both with ticks of one distance."""
     axes.set_aspect("equal")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axes.set_title(title, color=INK, fontsize=10)
     axes.set_xlabel("x")
     if ylabel:
