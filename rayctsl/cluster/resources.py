@@ -9,12 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import ray
 from ray._private import services
-from ray._raylet import Config
+from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from rayctsl.config import TopologyConfig
@@ -84,11 +83,11 @@ def _own_process_groups() -> Iterator[None]:
 
 
 def _find_token() -> None:
-    """A cluster of this user wants the token that Ray keeps in the home folder; one without tokens ignores it."""
-    known = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
-    if known or (Path.home() / ".ray" / "auth_token").is_file():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-        Config.initialize("")  # Ray reads its settings once, and may have read them already
+    """A cluster of this user wants the token that Ray keeps in the home folder; one without tokens ignores it.
+
+    RAY_AUTH_MODE in the environment would not do: Ray reads its settings once, and may have read them already.
+    """
+    maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
 
 
 def _check_listening(address: str) -> None:

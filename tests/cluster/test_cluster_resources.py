@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from rayctsl.cluster import resources
 from rayctsl.ports import free_ports
 from tests.processes import end_those_that_name
 
@@ -24,7 +23,6 @@ try:
 except ValueError as error:
     print("refused:", error)
 """
-
 
 MODES = """
 from ray._raylet import get_authentication_mode
@@ -44,29 +42,22 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_users_token_is_found(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", "to be forgotten after this test")
-    del os.environ["RAY_AUTH_MODE"]
-    resources._find_token()
-    assert "RAY_AUTH_MODE" not in os.environ  # a cluster without tokens, and nobody has one
-    (home / ".ray").mkdir()
-    (home / ".ray" / "auth_token").write_text("0" * 64)
-    resources._find_token()
-    assert os.environ["RAY_AUTH_MODE"] == "token"
-
-
-def test_a_ray_that_has_read_its_settings_hears_of_the_token(home: Path) -> None:
-    (home / ".ray").mkdir()
-    (home / ".ray" / "auth_token").write_text("0" * 64)
-    done = subprocess.run([sys.executable, "-c", MODES], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["0", "1"]  # disabled, token
-
-
-def test_who_chose_a_mode_keeps_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
-    resources._find_token()
-    assert os.environ["RAY_AUTH_MODE"] == "disabled"
+@pytest.mark.parametrize(
+    ("token", "settings", "modes"),
+    [
+        (False, {}, ["0", "0"]),  # a cluster without tokens, and nobody has one
+        (True, {}, ["0", "1"]),  # found, although Ray has read its settings before
+        (False, {"RAY_AUTH_TOKEN": "0" * 64}, ["0", "1"]),
+        (True, {"RAY_AUTH_MODE": "disabled"}, ["0", "0"]),  # who chose a mode keeps it
+    ],
+)
+def test_the_users_token_is_found(home: Path, token: bool, settings: dict[str, str], modes: list[str]) -> None:
+    if token:
+        (home / ".ray").mkdir()
+        (home / ".ray" / "auth_token").write_text("0" * 64)
+    environment = {**os.environ, **settings}
+    done = subprocess.run([sys.executable, "-c", MODES], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == modes
 
 
 @pytest.mark.long
