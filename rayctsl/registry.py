@@ -24,6 +24,7 @@ from rayctsl.words import suggest
 if TYPE_CHECKING:
     from torch import nn
 
+NONE, IMAGENET, TIMM = "none", "imagenet", "timm/"  # starts that are no initialization of ours
 RUNS = "runs"  # where training commands put their folders unless told otherwise
 
 PUBLISHED, RUN_FOLDER = "initializations", "initialization"
@@ -166,6 +167,13 @@ def open_initialization(path_or_id: str | Path, root: str | None = None) -> Init
         known = suggest(text, [initialization.id for initialization in found_all])
         raise ValueError(f"there is no initialization {text!r} in {where}{known}")
     raise ValueError(f"{text} is neither a folder with an initialization nor an id")
+
+
+def check_start(text: str, root: str | None = None) -> None:
+    """Refuse an initialization that is not there, before torch is imported; others' weights are looked for later."""
+    name = text.partition("@")[0]
+    if name not in (NONE, IMAGENET) and not name.startswith((TIMM, hub.PREFIX)):
+        open_initialization(text, root)
 
 
 def list_initializations(root: str | None = None) -> list[Initialization]:

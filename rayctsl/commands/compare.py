@@ -52,6 +52,10 @@ def compare(arguments: argparse.Namespace) -> None:
 
     root, recipe = arguments.data_root or config.data.root, config.finetune
     check_dataset(arguments.dataset, root)
+    from rayctsl.registry import check_start
+
+    for name in names:
+        check_start(name, arguments.storage)
     from rayctsl.commands.finetune import shown_on
     from rayctsl.data.library import make_missing
     from rayctsl.data.pictures import find_dataset

@@ -70,6 +70,9 @@ def finetune(arguments: argparse.Namespace) -> None:
 
     root = arguments.data_root or config.data.root
     check_dataset(arguments.dataset, root)
+    from rayctsl.registry import check_start
+
+    check_start(arguments.init, arguments.storage)
     from rayctsl.data.library import make_missing
     from rayctsl.data.pictures import find_dataset
     from rayctsl.jobs.training import check_train_size

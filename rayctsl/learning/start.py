@@ -17,9 +17,9 @@ from rayctsl.card import OwnModel
 from rayctsl.config import FinetuneConfig, ModelConfig
 from rayctsl.models import build_model
 from rayctsl.models.own import UserModel
-from rayctsl.registry import Initialization, open_initialization
+from rayctsl.registry import IMAGENET, NONE, TIMM, Initialization, open_initialization
 
-NONE, IMAGENET, TIMM, PRETRAINED = "none", "imagenet", "timm/", "pretrained"
+PRETRAINED = "pretrained"
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,8 @@ TYPOS = [
     "train --tasks latn",
     "finetune --init none --dataset digts",
     "finetune --init none --dataset digits --steps 0",
+    "finetune --init runs/NAME --dataset digits",
+    "compare --init none,runs/NAME --dataset digits",
     "compare --datset digits",
     "tune --config nowhere.yaml",
     "data prepare cubb",
