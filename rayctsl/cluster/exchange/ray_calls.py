@@ -52,7 +52,7 @@ def join_ray_calls(plan: RayCallsPlan, timeout_seconds: float) -> Contributor | 
     return Collector(plan.generation, timeout_seconds, plan.num_learners, send_on)
 
 
-class Inbox:
+class Mailbox:
     """Totals that have come, by number."""
 
     def __init__(self, generation: str, timeout_seconds: float):
@@ -82,7 +82,7 @@ class Inbox:
         self.abort()
 
 
-class Contributor(Inbox):
+class Contributor(Mailbox):
     """A learner's side."""
 
     def __init__(self, generation: str, timeout_seconds: float, hand_in: Callable[[Message], object]):
@@ -102,7 +102,7 @@ class Contributor(Inbox):
                 self._changed.notify_all()
 
 
-class Collector(Inbox):
+class Collector(Mailbox):
     """The meta-learner's side: a sum from every learner in, the total out to everyone."""
 
     def __init__(
