@@ -1,7 +1,8 @@
 """Actors that live on from engine to engine: an actor's process imports torch for seconds, which a test need not wait.
 
 Engines get these in place of new ones, made anew inside (`__init__` is run again), and give them back in place of
-killing them. Placement groups are reserved and released as ever. Tests of faults and of whole commands do without.
+killing them when they are done. Placement groups are reserved and released as ever. Whom an engine kills on the way is
+really killed, and a dead actor is never lent again: tests of faults pay for what they lose. Whole commands do without.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+ANSWER_SECONDS = 20.0  # for an actor to leave its last group
 
 
 class Pool:
@@ -23,31 +26,50 @@ class Pool:
         import ray
 
         self.num_gpus = num_gpus
-        self.idle: dict[str, list[Any]] = {}
-        self.lent: dict[Any, str] = {}
+        self.idle: dict[str, list[tuple[Any, Any]]] = {}  # actors, each with its answer to having been called back
+        self.lent: dict[Any, tuple[str, Any]] = {}  # class and actor by its id
         self.kill = ray.kill
 
     def lend(self, kind: Any, name: str, *arguments: Any, **options: Any) -> Any:
-        if self.idle.get(name):
-            actor = self.idle[name].pop()
+        actor = self._idle_actor(name)
+        if actor is not None:
             actor.__ray_call__.remote(_begin_again, arguments, options)
         else:
             num_gpus = self.num_gpus if name == "TaskLearner" else 0
             actor = kind.options(num_cpus=0, num_gpus=num_gpus).remote(*arguments, **options)
-        self.lent[actor._actor_id] = name
+        self.lent[actor._actor_id] = name, actor
         return actor
 
+    def _idle_actor(self, name: str) -> Any:
+        """One that has left its last group, or None."""
+        import ray
+        from ray.exceptions import RayError
+
+        while self.idle.get(name):
+            actor, left = self.idle[name].pop()
+            try:
+                ray.get(left, timeout=ANSWER_SECONDS)
+            except RayError:  # it died on duty, or does not answer
+                self.kill(actor)
+            else:
+                return actor
+        return None
+
     def take_back(self, actor: Any) -> None:
-        name = self.lent.pop(actor._actor_id, None)
+        name, _ = self.lent.pop(actor._actor_id, (None, None))
         if name is None:
             self.kill(actor)
         else:
-            actor.__ray_call__.remote(_leave)
-            self.idle.setdefault(name, []).append(actor)
+            actor.abort.remote()  # it may wait for a peer that is gone
+            self.idle.setdefault(name, []).append((actor, actor.__ray_call__.remote(_leave)))
+
+    def take_all_back(self) -> None:
+        for _, actor in list(self.lent.values()):
+            self.take_back(actor)
 
     def close(self) -> None:
         for actors in self.idle.values():
-            for actor in actors:
+            for actor, _ in actors:
                 self.kill(actor)
 
 
@@ -87,10 +109,19 @@ def keep_actors(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("TaskLearner", "MetaLearner"):
         monkeypatch.setattr(team, name, Kind(pool, getattr(team, name), name))
-    monkeypatch.setattr(ray, "kill", pool.take_back)
+    release = team.Team.release
+
+    def release_to_pool(self: team.Team) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(ray, "kill", pool.take_back)
+            release(self)
+
+    monkeypatch.setattr(team.Team, "release", release_to_pool)
 
 
 @pytest.fixture
-def kept_actors(actor_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def kept_actors(actor_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Engines of this test use actors that outlive it."""
     keep_actors(actor_pool, monkeypatch)
+    yield
+    actor_pool.take_all_back()

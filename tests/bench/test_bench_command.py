@@ -109,7 +109,7 @@ def test_ahead(kept_actors: None, capsys: pytest.CaptureFixture[str]):
     assert len(result["speedup_spread"]) == 2
 
 
-def test_scale(ray_cluster: str, capsys: pytest.CaptureFixture[str]):
+def test_scale(kept_actors: None, capsys: pytest.CaptureFixture[str]):
     small = ["--tasks", "1,2", "--workers", "1,2", "--work-ms", "1", "--steps", "3", "--rounds", "1"]
     result = run(capsys, "scale", *small, "--start-rounds", "0")
     assert [(row["tasks"], row["workers"]) for row in result["rows"]] == [(1, 1), (2, 1), (2, 2)]

@@ -120,7 +120,7 @@ def test_a_stopped_run_takes_what_is_under_way(kept_actors, tiny_problem, new_fo
         assert torch.equal(run.engine.capture(run.step).result().meta["phi"], here.meta.phi)
 
 
-def test_learners_that_answer_and_do_not_get_on_are_a_fault(ray_cluster, tiny_problem, tmp_path, monkeypatch):
+def test_learners_that_answer_and_do_not_get_on_are_a_fault(kept_actors, tiny_problem, tmp_path, monkeypatch):
     monkeypatch.setattr(calls, "BEAT_SECONDS", 0.2)
     (tmp_path / "stand").touch()
     problem = marking(tiny_problem(1, topology={"workers": 1, "timeout_seconds": 2.0}), tmp_path, stands_at=2)

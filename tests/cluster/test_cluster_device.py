@@ -46,7 +46,7 @@ class Failing:
         return self.task.loss(module, index, held_out=held_out)
 
 
-def test_a_device_that_fails_is_replaced_with_its_process(ray_cluster, tiny_problem, tmp_path):
+def test_a_device_that_fails_is_replaced_with_its_process(kept_actors, tiny_problem, tmp_path):
     problem = tiny_problem(1, topology={"workers": 1})
     build_task = problem.build_task
     marker = str(tmp_path / "failed")

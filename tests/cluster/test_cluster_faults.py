@@ -117,7 +117,7 @@ def test_kills_do_not_change_phi(ray_cluster, tiny_problem, new_folder, tmp_path
     assert saboteur.left() == set()
 
 
-def test_too_many_failures_end_the_run(ray_cluster, tiny_problem, new_folder, tmp_path):
+def test_too_many_failures_end_the_run(kept_actors, tiny_problem, new_folder, tmp_path):
     topology = {"workers": 2, "max_failures": 0, "transport": "objects"}
     problem = tiny_problem(2, dies=(tmp_path / "died", 2), topology=topology)
     with pytest.raises(EngineFault, match="died"):
