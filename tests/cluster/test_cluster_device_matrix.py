@@ -1,7 +1,9 @@
 """Every method by every transport through everything that a run does, on the strict device: the CPU's numbers.
 
 A cell is a walk (`tests/device_walk.py`) by seven columns: train, snapshot, resume, drop, fine-tune, validate, job.
-`make test` has every method by one transport in turn, and one of each kind in one process; `make test-all` has all.
+`make test` has one method of each kind in one process and by one transport, and `shifting` by each; `make test-all` has
+all. That every method computes the same on the strict device and on Ray is held apart: `test_learning_device.py`,
+`test_cluster_engine.py`.
 """
 
 from __future__ import annotations
@@ -36,14 +38,12 @@ Reference = Callable[[str], Outcome]
 
 
 def cells() -> list[Any]:
-    """Every method by every transport; all but one transport of each method are `long`."""
-    names = list(TRANSPORTS)
+    """Every method by every transport; all but one of each kind and one method by every transport are `long`."""
+    short = {("shifting", name) for name in TRANSPORTS} | set(zip(KINDS[1:], TRANSPORTS, strict=True))
     return [
-        pytest.param(
-            method, name, id=f"{method}-{name}", marks=[] if number % len(names) == place else [pytest.mark.long]
-        )
-        for number, method in enumerate(METHODS)
-        for place, name in enumerate(names)
+        pytest.param(method, name, id=f"{method}-{name}", marks=[] if (method, name) in short else [pytest.mark.long])
+        for method in METHODS
+        for name in TRANSPORTS
     ]
 
 
