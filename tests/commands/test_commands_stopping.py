@@ -42,7 +42,7 @@ def started(arguments: list[str]) -> Iterator[subprocess.Popen[str]]:
 def test_a_signal_to_the_whole_group_saves_and_says_how_to_go_on(small_tasks, tmp_path):
     """With a Ray of its own, whose processes must not hear the signal: it would take the learners' state along."""
     run_dir = tmp_path / "run"
-    with started([*flags(small_tasks, *LONG), "--run-dir", str(run_dir)]) as process:
+    with started([*flags(small_tasks, *LONG), "--workers", "1", "--run-dir", str(run_dir)]) as process:
         wait_for_snapshot(run_dir, 20, process)
         assert len(of_session(process.pid)) > 3  # the cluster is there, and would be found if it stayed
         os.killpg(process.pid, signal.SIGTERM)

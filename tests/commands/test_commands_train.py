@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rayctsl.commands.train import main
 from rayctsl.config import load_config
-from rayctsl.learning.run import run_local
+from rayctsl.learning.run import Run, run_local
 from rayctsl.learning.run_folder import RunFolder
 from rayctsl.learning.snapshot import snapshot_folders, step_of
 from rayctsl.registry import open_initialization
@@ -115,18 +116,32 @@ def wait_for_snapshot(run_dir: Path, step: int, process: subprocess.Popen[str]) 
         time.sleep(0.05)
 
 
+def ctrl_c_at(step: int) -> Callable[..., None]:
+    """Advances a run; the user presses Ctrl-C when it has come so far."""
+    advance, pressed = Run.advance, list[int]()
+
+    def watched(run: Run, last: bool = False) -> None:
+        if run.step >= step and not pressed:
+            pressed.append(run.step)
+            signal.raise_signal(signal.SIGINT)
+        advance(run, last)
+
+    return watched
+
+
 @pytest.mark.ray
 @pytest.mark.slow
-def test_stopped_and_killed_runs_resume_to_the_same_bits(ray_cluster, kept_actors, small_tasks, tmp_path, capfd):
+def test_stopped_and_killed_runs_resume_to_the_same_bits(
+    ray_cluster, kept_actors, small_tasks, tmp_path, capfd, monkeypatch
+):
     keys = ["--inner-steps", "150", "--trajectories", "2", "--set", "snapshot_every=15"]
     run_dir = tmp_path / "run"
     on_ray = ["--address", ray_cluster]
 
-    process = start([*flags(small_tasks, *keys), "--run-dir", str(run_dir), *on_ray])
-    wait_for_snapshot(run_dir, 15, process)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 130, said
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "advance", ctrl_c_at(20))
+        assert main([*flags(small_tasks, *keys), "--run-dir", str(run_dir), *on_ray]) == 130
+    _, said = capfd.readouterr()
     assert f"--resume {run_dir}" in said
     assert "Traceback" not in said
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +52,26 @@ def tiny(tmp_path: Path) -> Callable[..., str]:
         return str(path)
 
     return write
+
+
+def _with_room_for(cpus: int, cluster: str) -> Iterator[str]:
+    """The session's cluster with only so many CPUs free: every one would start a process that imports torch."""
+    import ray
+    from ray.util.placement_group import placement_group, remove_placement_group
+
+    taken = placement_group([{"CPU": ray.cluster_resources()["CPU"] - cpus}])
+    ray.get(taken.ready())
+    yield cluster
+    remove_placement_group(taken)
+
+
+@pytest.fixture
+def two_cpus(ray_cluster: str) -> Iterator[str]:
+    """The address of a cluster that runs two cells at once."""
+    yield from _with_room_for(2, ray_cluster)
+
+
+@pytest.fixture
+def one_cpu(ray_cluster: str) -> Iterator[str]:
+    """The address of a cluster that runs cells one by one."""
+    yield from _with_room_for(1, ray_cluster)

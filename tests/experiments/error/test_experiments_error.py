@@ -199,7 +199,7 @@ def test_printed_command_computes_a_cell_again(
 
 
 @pytest.mark.ray
-def test_cells_on_ray_give_the_same_numbers(tmp_path: Path, ray_cluster: str, data_root: Path) -> None:
+def test_cells_on_ray_give_the_same_numbers(tmp_path: Path, two_cpus: str, data_root: Path) -> None:
     few = ["--draws", "1", "--activations", "relu"]
     assert main(command(tmp_path / "ray", *few)) == 0
     assert main(command(tmp_path / "here", *few, "--address", "none")) == 0

@@ -132,7 +132,7 @@ def test_lost_cells_are_computed_again_to_the_same_result(copied, packs, tiny):
         (copied / "cells" / f"{name}.json").unlink()
     (copied / "cells" / "test-mtl-k4-seed0-at16-rings-0.json").write_text("{cut off")
     before = stamps(copied)
-    assert run(tiny(), copied, packs) == 0
+    assert run(tiny(), copied, packs, "--stage", "test") == 0
     assert {name: cell(copied, name)["result"] for name in lost} == kept
     changed = {name for name, stamp in stamps(copied).items() if before.get(name) != stamp}
     assert changed == {*lost, "test-mtl-k4-seed0-at16-rings-0"}
@@ -165,7 +165,7 @@ def test_a_killed_training_goes_on_from_its_snapshot_to_the_same_phi(finished, p
 def test_changed_arguments_compute_what_depends_on_them(copied, packs, tiny):
     before = stamps(copied)
     methods = {**TINY["methods"], "mtl": {"alpha, beta": [0.02, 0.03]}}
-    assert run(tiny(methods=methods), copied, packs) == 0
+    assert run(tiny(methods=methods), copied, packs, "--stage", "test") == 0
     after = stamps(copied)
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {name for name in before if "-mtl-" in name and not name.startswith("tune-")}
@@ -177,7 +177,7 @@ def test_changed_arguments_compute_what_depends_on_them(copied, packs, tiny):
 
 def test_a_changed_target_leaves_the_trainings_alone(copied, packs, tiny):
     before = stamps(copied)
-    assert run(tiny(targets=["rings"], checkpoint_seeds=2), copied, packs) == 0
+    assert run(tiny(targets=["rings"], checkpoint_seeds=2), copied, packs, "--stage", "test") == 0
     after = stamps(copied)
     assert all(before[name] == after[name] for name in before)
     assert len(after) > len(before)
@@ -289,8 +289,13 @@ def test_ablation_needs_its_methods(packs, tiny, tmp_path, capsys):
 
 
 @pytest.mark.ray
-def test_cells_in_parallel_on_ray_give_the_same(finished, packs, tiny, tmp_path, ray_cluster):
+def test_cells_in_parallel_on_ray_give_the_same(packs, tiny, tmp_path, two_cpus):
     methods = {name: TINY["methods"][name] for name in ("shifting", "reptile", "scratch")}
-    assert run(tiny(methods=methods, lengths={}), tmp_path / "out", packs, address=ray_cluster) == 0
-    for name in stamps(tmp_path / "out"):
-        assert cell(tmp_path / "out", name)["result"] == cell(finished, name)["result"], name
+    suite = tiny(methods=methods, lengths={}, seeds=1, checkpoints=[])
+    there, here = tmp_path / "there", tmp_path / "here"
+    for out, address in ((there, two_cpus), (here, "none")):
+        assert run(suite, out, packs, "--stage", "test", address=address) == 0
+    assert stamps(there).keys() == stamps(here).keys()
+    assert {name.split("-")[0] for name in stamps(here)} == {"tune", "train", "test"}
+    for name in stamps(here):
+        assert cell(there, name)["result"] == cell(here, name)["result"], name
