@@ -17,7 +17,7 @@ test-all: $(VENV)
 
 # Any order; pytest prints the seed that repeats it: make test-random SEED=1234
 test-random: $(VENV)
-	$(BIN)/python -m pytest -n 3 --dist loadgroup $(SELECT) -o addopts="-ra --strict-markers -p no:cacheprovider" \
+	$(BIN)/python -m pytest -n 3 --dist loadgroup $(SELECT) -o addopts="-ra --strict-markers -p no:cacheprovider -p no:schemathesis" \
 		--import-mode=importlib $(if $(SEED),--randomly-seed=$(SEED))
 
 SELECT ?= -m "not long"
