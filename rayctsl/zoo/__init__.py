@@ -1,4 +1,4 @@
-"""Small initializations that come with the package: `zoo/glyphs`, `zoo/surfaces`.
+"""Small initializations that come with the package: `zoo/glyphs`, `zoo/surfaces`, `zoo/mixed`.
 
 Each is a folder as `registry` writes it, made on the embedded datasets by `make zoo` from `configs/zoo/<name>.yaml`.
 """
@@ -10,7 +10,11 @@ from pathlib import Path
 from rayctsl.words import suggest
 
 PREFIX = "zoo/"
-ZOO = {"glyphs": "letters, signs and pips", "surfaces": "shapes, textures, colours and lines"}
+ZOO = {
+    "glyphs": "letters, signs and pips",
+    "surfaces": "shapes, textures, colours and lines",
+    "mixed": "some of both",
+}
 
 
 def zoo_folder(name: str) -> Path:
