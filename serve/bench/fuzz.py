@@ -27,6 +27,7 @@ from serve.bench.instance import Instance, finished_job, make_dataset, make_init
 PROBES = ("/livez", "/readyz")
 PERIOD = 0.1
 MOST_GROWTH, MOST_PROBE_MS = 0.10, 200.0
+WARM_SECONDS = 300.0  # of a long run; a quarter of a short one
 EXAMPLES = 20
 
 
@@ -58,15 +59,16 @@ class Lookout(threading.Thread):
         self._bare = Bare()
         self.milliseconds: list[float] = []
         self.bare_milliseconds: list[float] = []
-        self.megabytes: list[float] = []
+        self.memory: list[tuple[float, float]] = []  # seconds since the first look, megabytes
         self.failures: list[str] = []
 
     def run(self) -> None:
+        started = time.monotonic()
         while not self.done.wait(PERIOD):
             for path in PROBES:
                 self.milliseconds.append(self._ask(self._service.port, path))
             self.bare_milliseconds.append(self._ask(self._bare.port, "/"))
-            self.megabytes.append(resident(self._pid))
+            self.memory.append((time.monotonic() - started, resident(self._pid)))
         self._bare.process.kill()
 
     def _ask(self, port: int, path: str) -> float:
@@ -84,9 +86,15 @@ class Lookout(threading.Thread):
 
     @property
     def growth(self) -> float:
-        """The last tenth of the time against the second; in the first everything is loaded."""
-        tenth = max(1, len(self.megabytes) // 10)
-        return statistics.median(self.megabytes[-tenth:]) / statistics.median(self.megabytes[tenth : 2 * tenth]) - 1
+        return growth(self.memory)
+
+
+def growth(memory: list[tuple[float, float]]) -> float:
+    """The last tenth of the time against the tenth after the warm-up, in which modules, threads and caches come."""
+    end = memory[-1][0]
+    warm, tenth = min(WARM_SECONDS, end / 4), end / 10
+    first = statistics.median(megabytes for at, megabytes in memory if warm <= at <= warm + tenth)
+    return statistics.median(megabytes for at, megabytes in memory if at >= end - tenth) / first - 1
 
 
 def prove(minutes: float, seed: int = 0, folder: Path | None = None) -> dict[str, object]:
@@ -129,7 +137,7 @@ def _attack(service: Instance, job: str, minutes: float, seed: int, place: Path)
         "probes": len(watch.milliseconds),
         "probe_ms": {"p50": round(p50, 1), "p99": round(p99, 1), "max": round(worst, 1)},
         "bare_ms": {f"p{each}": round(float(np.percentile(watch.bare_milliseconds, each)), 1) for each in (50, 99)},
-        "memory_mb": round(watch.megabytes[-1], 1),
+        "memory_mb": round(watch.memory[-1][1], 1),
         "memory_growth": round(watch.growth, 3),
         "wrong": wrong[:50],
         "held": not wrong,
