@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 
 import pytest
@@ -207,3 +208,22 @@ def test_a_worker_without_a_sign_of_life_fails_its_job_with_the_reason(stage):
     assert (ended.status, ended.error.code) == ("failed", "storage_unreachable")
     assert "mounted" in ended.error.message
     assert service.pool.mute
+
+
+def test_the_clusters_death_is_seen_while_no_turn_is_taken(stage):
+    service = stage()
+    pool = service.pool
+
+    async def watched() -> None:
+        watching = asyncio.create_task(pool.watch())
+        try:
+            async with asyncio.timeout(3.0):  # as /readyz promises
+                while not pool.up:
+                    await asyncio.sleep(0.01)
+                service.server.up = False
+                while pool.up:
+                    await asyncio.sleep(0.01)
+        finally:
+            watching.cancel()
+
+    asyncio.run(watched())
