@@ -165,7 +165,17 @@ SELECTORS = r"""() => {
   return found;
 }"""
 # What only time, faults, an empty storage, several initializations or six jobs show.
-UNSEEN = {".skeleton", ".sheet", ".empty pre", ".form .notice", ".picks", ".picks legend", ".pick"}
+UNSEEN = {
+    ".notice + .buttons",
+    ".spark:has(> .muted:only-child)",
+    ".skeleton",
+    ".sheet",
+    ".empty pre",
+    ".form .notice",
+    ".picks",
+    ".picks legend",
+    ".pick",
+}
 UNSEEN |= {f".swatch.{name}" for name in ("third", "fourth", "fifth", "sixth")}
 
 

@@ -38,7 +38,7 @@ function dropZone(signal) {
   const bar = h("progress", { max: 1, value: 0, hidden: true, "aria-label": "Sent" });
   const trouble = h("div");
   const name = h("input", { id: "upload-name", name: "name", autocomplete: "off", pattern: "[a-z0-9][a-z0-9_\\-]*", maxlength: "48" });
-  const size = h("input", { id: "upload-size", name: "size", type: "number", min: "8", max: "512", placeholder: "their own, at most 128" });
+  const size = h("input", { id: "upload-size", name: "size", type: "number", min: "8", max: "512", placeholder: "automatic", "aria-describedby": "upload-size-hint" });
   const folder = h("input", { type: "file", id: "upload-folder", webkitdirectory: true, multiple: true, hidden: true });
   const file = h("input", { type: "file", id: "upload-file", accept: ".zip,.npz,.tar,.gz,.tgz,.bz2,.xz", hidden: true });
 
@@ -74,7 +74,7 @@ function dropZone(signal) {
         h("button", { type: "button", on: { click: () => file.click() } }, "Choose an archive")),
       folder, file, bar, status, trouble),
     h("div", { class: "field" }, h("label", { for: "upload-name" }, "Name"), name, h("p", { class: "hint" }, "a-z, 0-9, - and _; the folder's when empty")),
-    h("div", { class: "field" }, h("label", { for: "upload-size" }, "Pixels a side"), size),
+    h("div", { class: "field" }, h("label", { for: "upload-size" }, "Pixels a side"), size, h("p", { class: "hint", id: "upload-size-hint" }, "the pictures' own, at most 128, when empty")),
   );
   folder.addEventListener("change", () => {
     const files = [...folder.files];

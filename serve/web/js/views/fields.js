@@ -36,8 +36,11 @@ function build(name, kind, required, query) {
   return text(name, kind, given);
 }
 
+/** What the document says of a field; its marks for code mean nothing to people. */
+const hintOf = (name, kind) => h("p", { class: "hint", id: `${name}-hint` }, (kind.description ?? "").replaceAll("`", ""));
+
 function wrap(name, kind, input) {
-  const hint = h("p", { class: "hint", id: `${name}-hint` }, kind.description ?? "");
+  const hint = hintOf(name, kind);
   return h("div", { class: "field" }, h("label", { for: name }, label(kind, name)), input, hint, fieldError(name));
 }
 
@@ -74,7 +77,7 @@ function choice(name, kind, given) {
 function check(name, kind, given) {
   const checked = given === null ? Boolean(kind.default) : given === "true";
   const input = h("input", { type: "checkbox", id: name, name, checked, "aria-describedby": `${name}-hint` });
-  const hint = h("p", { class: "hint", id: `${name}-hint` }, kind.description ?? "");
+  const hint = hintOf(name, kind);
   const node = h("div", { class: "check wide" }, input, h("label", { for: name }, label(kind, name)), hint);
   return { node, read: () => input.checked };
 }
