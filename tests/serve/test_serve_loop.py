@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import asyncio.events
+import gc
 import io
 import sys
 import threading
 import time
 import zipfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
 
+from serve.__main__ import leave_alone_what_is_loaded
 from serve.app import create_app
 from serve.bench.instance import DATASET, make_dataset
 from serve.bench.listing import fill_initializations, fill_jobs
@@ -155,3 +157,20 @@ async def _ask_everything(
                     waited[asked] = found
     await service.uploads.close()
     return longest, waited
+
+
+def test_no_full_collection_of_garbage_looks_at_what_was_loaded_at_the_start(application: FastAPI) -> None:
+    gc.collect()
+    whole = _seconds_of(gc.collect)
+    try:
+        leave_alone_what_is_loaded()
+        assert _seconds_of(gc.collect) < whole / 10  # all threads stand still for it, 60 ms and more otherwise
+        assert gc.get_freeze_count() > 100_000
+    finally:
+        gc.unfreeze()
+
+
+def _seconds_of(work: Callable[[], object]) -> float:
+    started = time.thread_time()
+    work()
+    return time.thread_time() - started
