@@ -12,7 +12,7 @@ from rayctsl.experiments.output import Output
 def write_report(results: Results, out: Output, step_seconds: float, exchange_seconds: float) -> str:
     """Write what the finished cells can say; returns the main table."""
     table = tables.lengths_table(results)
-    lines = [table, "", tables.search_table(results), ""]
+    lines = [table, "", tables.paired_table(results), "", tables.search_table(results), ""]
     lengths = {method: cells for method, cells in tables.by_length(results).items() if len(cells) > 1}
     if lengths:
         out.write_figure("lengths_k", plot_lengths(lengths))

@@ -68,6 +68,24 @@ def lengths_table(results: Results) -> str:
     return "\n".join(lines)
 
 
+def paired_table(results: Results) -> str:
+    """Shifting and Reptile wherever both were tested: on the way, and with other recipes of fine-tuning."""
+    lines = ["| K | inner steps | fine-tuning | shifting | Reptile | shifting minus Reptile, paired |"]
+    lines.append("|---|---|---|---|---|---|")
+    tested: dict[str, dict[tuple[int, int, int, int], list[Test]]] = {OURS: {}, RIVAL: {}}
+    for row in results["tests"]:
+        at = (row["inner_steps"], row["spent"], row["steps"], row["train_size"])
+        tested.get(row["method"], {}).setdefault(at, []).append(row)
+    for at in sorted(set(tested[OURS]) & set(tested[RIVAL])):
+        length, spent, steps, images = at
+        ours, theirs = tested[OURS][at], tested[RIVAL][at]
+        recipe = f"{steps:,} steps, {f'{images:,}' if images else 'all'} images"
+        cells = [format_interval(summarise(ours)), format_interval(summarise(theirs))]
+        cells.append(format_interval(difference(ours, theirs), sign=True))
+        lines.append(f"| {length:,} | {spent:,} | {recipe} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def _reached(ours: list[AccuracyPoint], theirs: list[AccuracyPoint]) -> str:
     if not (ours and theirs):
         return ""

@@ -48,6 +48,17 @@ def test_the_difference_is_paired_and_says_how_many_seeds(results):
     assert lines[3].startswith("| 1,000 | 3 | 35.0 ± 2.5 | 32.5 ± 2.5 | +2.5 ± 0.0 | 23,333 of 40,000 |")
 
 
+def test_differences_on_the_way_and_by_other_recipes_are_paired_too(results):
+    results["tests"] += [row_of("reptile", 1000, seed, 30.0 + seed, spent=20_000, final=False) for seed in range(3)]
+    results["tests"] += [row_of("reptile", 1000, 0, 21.0, steps=25), row_of("single", 1000, 0, 50.0, train_size=100)]
+    assert tables.paired_table(results).splitlines()[2:] == [
+        "| 10 | 40,000 | 100 steps, all images | 30.0 | 31.0 | -1.0 |",
+        "| 1,000 | 20,000 | 100 steps, all images | 32.0 ± 2.5 | 31.0 ± 2.5 | +1.0 ± 0.0 |",
+        "| 1,000 | 40,000 | 25 steps, all images | 20.0 | 21.0 | -1.0 |",
+        "| 1,000 | 40,000 | 100 steps, all images | 35.0 ± 2.5 | 32.5 ± 2.5 | +2.5 ± 0.0 |",
+    ]
+
+
 def test_other_recipes_do_not_leak_into_the_main_numbers(results):
     assert tables.by_length(results)["shifting"][1000][0] == 35.0
     means = {value: cell[0] for value, cell in tables.finetuning(results, "steps")["shifting", 1000].items()}
