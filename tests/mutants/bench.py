@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tests.mutants.listing import ROOT, Mutant
 
-COPIED = ("rayctsl", "serve", "tests", "configs", "pyproject.toml", "k8s", "Makefile")
+COPIED = ("rayctsl", "serve", "tests", "configs", "pyproject.toml", "k8s", "Makefile", "README.md", "docs")
 LIMIT_SECONDS = 300.0
 CAUGHT, SURVIVED = "caught", "SURVIVED"
 OUTCOMES = {0: SURVIVED, 1: CAUGHT}  # by pytest's exit code; any other is a mutant that cannot be judged
@@ -100,7 +100,7 @@ def _run_pytest(folder: Path, tests: Sequence[str]) -> None:
         os.dup2(said.fileno(), 1)
         os.dup2(said.fileno(), 2)
     quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of plugins that were imported ahead
-    os._exit(pytest.main(["-q", "-x", "--no-header", "--durations=0", *quiet, *tests]))
+    os._exit(pytest.main(["-q", "-x", "--no-header", "--durations=1", *quiet, *tests]))
 
 
 def _ask_kernel(what: int, value: int) -> None:
@@ -110,8 +110,9 @@ def _ask_kernel(what: int, value: int) -> None:
 @contextmanager
 def place_for_benches() -> Iterator[Path]:
     """A folder that is gone in the end; those of killed runners are swept away first."""
-    for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        if not Path(f"/proc/{left.name.removeprefix(PREFIX).split('-')[0]}").exists():
+    for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}[0-9]*-*"):
+        runner = left.name.removeprefix(PREFIX).split("-")[0]
+        if runner.isdigit() and not Path("/proc", runner).exists():
             shutil.rmtree(left, ignore_errors=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     _ask_kernel(TAKE_ORPHANS, 1)
