@@ -152,12 +152,17 @@ def open_split(path: Path) -> Split:
         chunks = [
             np.frombuffer(batch.column(0).buffers()[1], np.uint8).reshape(len(batch), *info.shape) for batch in batches
         ]
-        labels = np.concatenate([batch.column(1).to_numpy() for batch in batches])
+        labels = np.concatenate([_numbers(batch.column(1), np.int64) for batch in batches])
     except UnreadableError:
         raise
     except (pa.ArrowInvalid, OSError, TypeError, ValueError, IndexError) as error:
         raise UnreadableError(path, error) from error
     return Split(path, info, chunks, labels)
+
+
+def _numbers(column: pa.Array, kind: type[np.generic]) -> np.ndarray:
+    """A column without gaps as numpy sees it; pyarrow's own way there loads pandas."""
+    return np.frombuffer(column.buffers()[1], kind)[column.offset : column.offset + len(column)]
 
 
 def read_info(file: pa.NativeFile, path: str) -> SplitInfo:
@@ -192,7 +197,7 @@ def damaged_images(split: Split) -> list[str]:
     damaged: list[str] = []
     for number, chunk in enumerate(split.chunks()):
         batch = reader.get_batch(number)
-        wrong = np.flatnonzero(_image_crcs(chunk) != batch.column(2).to_numpy())
+        wrong = np.flatnonzero(_image_crcs(chunk) != _numbers(batch.column(2), np.uint32))
         damaged += batch.column(3).take(pa.array(wrong)).to_pylist()
     return damaged
 

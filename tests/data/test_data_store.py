@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -65,3 +68,20 @@ def test_damage_is_found(tmp_path, images):
     path.write_bytes(b"")
     with pytest.raises(ValueError, match="not a readable dataset file"):
         open_split(path)
+
+
+def test_reading_needs_no_pandas(tmp_path, images):
+    """pyarrow's own ways to numpy load it, 45 MB and most of a second in every process that opens a dataset."""
+    labels = np.arange(50) % 3
+    write_split(tmp_path / "train.arrow", images, labels, INFO)
+    program = """if True:
+        import sys
+        from pathlib import Path
+        from rayctsl.data.store import open_split, verify_split
+        split = open_split(Path(sys.argv[1]))
+        verify_split(split)
+        print(split.labels.tolist(), "pandas" in sys.modules)
+    """
+    command = [sys.executable, "-c", program, str(tmp_path / "train.arrow")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{labels.tolist()} False\n"
