@@ -25,6 +25,7 @@ router = APIRouter(tags=["datasets"])
 Here = Annotated[Service, Depends(service_of)]
 Name = Annotated[str, Path(pattern=DATASET_NAME, description="A dataset's name")]
 SHEETS = 100  # pictures that are kept; others are drawn again when they are asked for
+NO_PICTURE: Responses = {204: {"description": "There is no picture of it yet"}}
 PICTURE: Responses = {200: {"content": {"image/png": {"schema": {"type": "string", "format": "binary"}}}}}
 
 
@@ -60,12 +61,14 @@ def get_dataset(service: Here, request: Request, name: Name) -> UploadedDataset:
     "/datasets/{name}/sheet",
     operation_id="dataset_sheet",
     response_class=Response,
-    responses={**PICTURE, **documented(404, 409, 422)},
+    responses={**PICTURE, **NO_PICTURE, **documented(404, 409, 422)},
 )
 def get_sheet(service: Here, request: Request, name: Name) -> Response:
     """Images of every class at a glance (PNG)."""
     stored = service.uploads.resolve_ready(name, caller_of(request).name)
     service.datasets.require(stored)
+    if stored in EMBEDDED and stored not in open_root(service.uploads.root).names():
+        return Response(status_code=204)  # whoever needs it first makes it, which takes a while
     try:
         dataset = open_dataset(stored, service.uploads.root)
     except (ValueError, FileNotFoundError):  # deleted a moment ago
@@ -95,7 +98,7 @@ def _sheet(dataset: Dataset, folder: FilePath) -> bytes:
 @router.get(
     "/datasets/{name}/thumbnail",
     response_class=Response,
-    responses={**PICTURE, 204: {"description": "There is no picture of it yet"}, **documented(404, 409, 422)},
+    responses={**PICTURE, **NO_PICTURE, **documented(404, 409, 422)},
 )
 def thumbnail(service: Here, request: Request, name: Name) -> Response:
     """One training image of each of the first classes, side by side (PNG)."""

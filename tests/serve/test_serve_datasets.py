@@ -72,3 +72,9 @@ def test_a_dataset_that_has_just_gone_has_no_sheet(application: FastAPI, ask: As
     assert ask("GET", f"/datasets/{DATASET}/sheet").status_code == 404
     assert ask("GET", f"/datasets/{DATASET}/thumbnail").status_code in (204, 404)
     assert ask("GET", f"/datasets/{DATASET}").status_code == 404
+
+
+def test_nothing_is_drawn_for_a_guest_who_wants_to_see_it(application: FastAPI, ask: Ask, tmp_path: Path) -> None:
+    for picture in ("sheet", "thumbnail"):
+        assert ask("GET", f"/datasets/operators/{picture}").status_code == 204
+    assert [path.name for path in (tmp_path / "data").iterdir()] == [DATASET]

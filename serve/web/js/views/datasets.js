@@ -139,7 +139,7 @@ function showDataset(root, name, signal) {
     }
     const { num_train: train, num_test: test, height, width } = dataset.dataset;
     const sheet = await request(`datasets/${name}/sheet`, { signal });
-    const picture = URL.createObjectURL(await sheet.blob());
+    const picture = sheet.status !== 204 && URL.createObjectURL(await sheet.blob());
     signal.addEventListener("abort", () => URL.revokeObjectURL(picture));
     return [
       h("p", { class: "lead" }, `${count(train)} training and ${count(test)} test images of ${dataset.class_names.length} classes, ${height} × ${width}`),
@@ -147,10 +147,14 @@ function showDataset(root, name, signal) {
         h("a", { class: "button primary", href: `#/finetune?dataset=${name}` }, "Fine-tune on it"),
         h("a", { class: "button", href: `#/comparisons?dataset=${name}` }, "Compare initializations on it"),
         h("button", { type: "button", on: { click: () => remove(name, holder) } }, "Delete")),
-      h("div", { class: "sheet-box", tabindex: "0", role: "region", "aria-label": "Contact sheet" },
-        h("img", { class: "sheet", src: picture, alt: `Images of ${name} by class` })),
+      ...(picture ? [contactSheet(name, picture)] : []),
     ];
   });
+}
+
+function contactSheet(name, picture) {
+  return h("div", { class: "sheet-box", tabindex: "0", role: "region", "aria-label": "Contact sheet" },
+    h("img", { class: "sheet", src: picture, alt: `Images of ${name} by class` }));
 }
 
 async function settle(name, holder, signal) {
