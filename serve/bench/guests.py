@@ -161,6 +161,9 @@ class Guests:
 
     def read_stream(self, http: httpx.Client, rng: random.Random) -> None:
         jobs = http.get("/finetune", params={"limit": 20}).json()["data"]
+        if not jobs:  # another guest has deleted them all
+            self.done.wait(0.2)
+            return
         seen = {"last-event-id": str(rng.randrange(10**6))} if rng.random() < 0.5 else {}
         with (
             contextlib.suppress(httpx.TimeoutException),
