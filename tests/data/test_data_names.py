@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 from rayctsl.data.names import EMBEDDED_NAMES
 
@@ -31,9 +30,9 @@ print(json.dumps([codes, sorted(heavy & set(sys.modules))]))
 """
 
 
-def test_nothing_heavy_is_imported_before_a_misspelt_dataset_is_refused(tmp_path: Path) -> None:
+def test_nothing_heavy_is_imported_before_a_misspelt_dataset_is_refused() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", REFUSE, json.dumps(MISSPELT)], capture_output=True, text=True, check=True, cwd=tmp_path
+        [sys.executable, "-c", REFUSE, json.dumps(MISSPELT)], capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout) == [[2] * len(MISSPELT), []]
     assert done.stderr.count("did you mean") == done.stderr.count("\n") == len(MISSPELT)
