@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from fractions import Fraction
@@ -73,6 +74,12 @@ def test_partitions_and_orders_do_not_change_a_bit(rows: list[list[float]], dtyp
         assert [int(word) for word in reference[place:-2:3].tolist()] == words
         kept = Fraction(words[0], 2**grid.unit_bits) + (Fraction(words[1]) * finest if len(words) > 1 else 0)
         assert abs(sum(map(Fraction, values)) - kept) <= len(rows) * finest / 2
+
+
+def test_the_order_of_arrival_does_not_show_where_plain_sums_would_differ():
+    grid, contributions = grid_for(3), [torch.tensor([value]) for value in (700.0, 1e-13, -700.0)]
+    totals = [add_up(grid, contributions, [list(order)]) for order in itertools.permutations(range(3))]
+    assert len({total.numpy().tobytes() for total in totals}) == 1
 
 
 @pytest.mark.parametrize("num_tasks", [1, 2, 3, 8, 9, 1000, 1024, 1025])
