@@ -33,8 +33,10 @@ def main(argv: list[str] | None = None) -> int:
 def evaluate(arguments: argparse.Namespace) -> None:
     check_files(arguments.out)
     from rayctsl.data.names import check_dataset
+    from rayctsl.jobs.model_card import check_model
 
     check_dataset(arguments.dataset, arguments.data_root)
+    check_model(arguments.model)
     import numpy as np
 
     from rayctsl.data.pictures import find_dataset

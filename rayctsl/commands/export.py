@@ -26,6 +26,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def export(arguments: argparse.Namespace) -> None:
+    from rayctsl.jobs.model_card import check_model
+
+    check_model(arguments.model)
     from rayctsl.jobs.export import SUFFIX, export_model
     from rayctsl.jobs.saved_model import open_model
 

@@ -36,13 +36,16 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def predict(arguments: argparse.Namespace) -> int:
-    from rayctsl.jobs.classify import classify, find_images
-    from rayctsl.jobs.saved_model import open_model
-
     if arguments.top < 1:
         raise ValueError("--top must be at least 1")
     check_files(arguments.out)
     _check_sources(arguments.images)
+    from rayctsl.jobs.model_card import check_model
+
+    check_model(arguments.model)
+    from rayctsl.jobs.classify import classify, find_images
+    from rayctsl.jobs.saved_model import open_model
+
     model = open_model(arguments.model).finetuned
     rows = classify(model, find_images(_sources(arguments.images)))
     if not arguments.out:

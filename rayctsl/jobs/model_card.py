@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, ClassVar
 
 import yaml
 from pydantic import Field, FiniteFloat
 
+from rayctsl import hub
 from rayctsl.card import Checksum, Licence, OwnModel
 from rayctsl.config import FinetuneConfig, ModelConfig, Section
 from rayctsl.contract import Contract
@@ -14,6 +16,13 @@ from rayctsl.contract import Contract
 WEIGHTS, CARD, README = "model.safetensors", "model.json", "README.md"
 Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(max_length=200)]
+
+
+def check_model(path: str) -> None:
+    """Refuse a model that is not there before torch is imported; what lies elsewhere is looked for later."""
+    elsewhere = path.startswith(hub.PREFIX) or "://" in path
+    if not elsewhere and not os.path.isfile(path) and not os.path.isfile(os.path.join(path, CARD)):
+        raise ValueError(f"{path} holds no fine-tuned model: {CARD} is not there")
 
 
 class Preprocessing(Section):
