@@ -148,11 +148,9 @@ class Crew:
 
     def engine(self, problem: Problem, backend: str | None) -> RayEngine:
         """An engine for a problem, with the actors of the one before."""
-        engine = RayEngine(problem, measure_costs=False, backend=backend)
-        if self._engine is not None:
-            engine.team = self._engine.team
-        self._engine = engine
-        return engine
+        team = self._engine.team if self._engine is not None else None
+        self._engine = RayEngine(problem, measure_costs=False, backend=backend, team=team)
+        return self._engine
 
     def close(self) -> None:
         if self._engine is not None:

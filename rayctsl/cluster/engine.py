@@ -63,12 +63,14 @@ class RayEngine:
         first_bundle: int = 0,
         measure_costs: bool = True,
         backend: str | None = None,
+        team: Team | None = None,
     ):
         """
         Args:
             placement: a group to use, from bundle `first_bundle` on, in place of one of its own (a sweep's trial).
             measure_costs: False takes all tasks as equally costly at the start.
             backend: of torch.distributed, for one collective over all learners; NCCL when each has a GPU of its own.
+            team: actors of an engine before this one, to go on with.
         """
         self.problem, self.config, self.topology = problem, problem.config, problem.config.topology
         self.measure_costs = measure_costs
@@ -76,7 +78,7 @@ class RayEngine:
         self.backend = backend or ("nccl" if gpus else None)
         self.run_id = uuid.uuid4().hex[:8]
         self.say: Callable[[str], None] = say
-        self.team = Team(self.topology, len(problem.task_names), placement, first_bundle)
+        self.team = team or Team(self.topology, len(problem.task_names), placement, first_bundle)
         self.packing: Packing | None = None
         self.balance = Balance(problem.task_names)
         self._notices: list[str] = []
