@@ -147,6 +147,7 @@ def in_browser(test: Callable) -> Callable:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=SECONDS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield browser
@@ -161,7 +162,6 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
         permissions=["clipboard-read", "clipboard-write"],
     )
     context.set_default_timeout(SECONDS)
-    expect.set_options(timeout=SECONDS)
     yield context
     context.close()
 
