@@ -10,6 +10,8 @@ from ray.exceptions import RayTaskError
 
 Result = TypeVar("Result")
 
+ENDING_SECONDS = 0.5  # for cells that end with the one that failed
+
 
 def run_cells(
     function: Callable[..., Result],
@@ -34,7 +36,11 @@ def run_cells(
             except RayTaskError as error:
                 raise (error.cause if isinstance(error.cause, (ValueError, OSError)) else error) from None
     finally:
-        for reference in running:
+        # What fails, fails often together, and Ray can end the driver when a task is cancelled that is just ending
+        # (a check in its task manager; ray-project/ray#54798 mends one of the ways there). So those may end first.
+        for reference in (
+            ray.wait(list(running), num_returns=len(running), timeout=ENDING_SECONDS)[1] if running else ()
+        ):
             ray.cancel(reference, force=True)
 
 

