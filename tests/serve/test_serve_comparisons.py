@@ -12,10 +12,10 @@ from fastapi import FastAPI
 from sqlalchemy import event
 
 from rayctsl.storage import Storage
-from serve.app import create_app
 from serve.bench.instance import Instance
 from serve.comparisons import leaderboard, new_comparison
 from serve.settings import Settings
+from tests.serve.applications import opened
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +80,8 @@ def test_all_jobs_or_none(client):
 
 @pytest.fixture
 def application(tmp_path: Path) -> Iterator[FastAPI]:
-    made = create_app(Settings(storage=str(tmp_path), address="http://127.0.0.1:1"))
-    yield made
-    made.state.service.store.close()
-    made.state.service.access.close()
+    with opened(Settings(storage=str(tmp_path), address="http://127.0.0.1:1")) as made:
+        yield made
 
 
 def test_a_page_of_many_costs_one_question_and_reads_each_document_once(

@@ -10,11 +10,11 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from serve.app import create_app
 from serve.bench.instance import DATASET, make_dataset
 from serve.datasets import DatasetCatalog
 from serve.routes import datasets
 from serve.settings import Settings
+from tests.serve.applications import opened
 
 Ask = Callable[..., httpx.Response]
 
@@ -22,12 +22,10 @@ Ask = Callable[..., httpx.Response]
 @pytest.fixture
 def application(tmp_path: Path) -> Iterator[FastAPI]:
     make_dataset(tmp_path / "data")
-    made = create_app(
+    with opened(
         Settings(storage=str(tmp_path / "storage"), data_root=str(tmp_path / "data"), address="http://127.0.0.1:1")
-    )
-    yield made
-    made.state.service.store.close()
-    made.state.service.access.close()
+    ) as made:
+        yield made
 
 
 def test_a_damaged_dataset_hides_no_other(tmp_path: Path) -> None:

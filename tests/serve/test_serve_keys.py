@@ -12,7 +12,6 @@ import pytest
 from fastapi import FastAPI
 
 from serve.__main__ import main
-from serve.app import create_app
 from serve.bench.instance import make_dataset, make_initialization
 from serve.datasets import stored_name
 from serve.inbox import Upload
@@ -20,6 +19,7 @@ from serve.jobs.tables import open_database
 from serve.keys import Caller, KeyStore
 from serve.service import Service
 from serve.settings import Settings
+from tests.serve.applications import opened
 
 BODY = {"dataset": "stripes", "steps": 3}
 Ask = Callable[..., httpx.Response]
@@ -32,10 +32,8 @@ def application(tmp_path: Path) -> Iterator[FastAPI]:
     settings = Settings(
         storage=str(tmp_path / "storage"), data_root=str(tmp_path / "data"), address="http://127.0.0.1:1"
     )
-    made = create_app(settings)
-    yield made
-    made.state.service.store.close()
-    made.state.service.access.close()
+    with opened(settings) as made:
+        yield made
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from sqlalchemy import update
 from rayctsl.jobs.contracts import Outcome
 from rayctsl.jobs.files import SPEC, job_folder
 from rayctsl.jobs.job import run_job
-from serve.app import create_app
 from serve.bench.instance import make_dataset, make_initialization
 from serve.inbox import Upload
 from serve.jobs.rows import JobRow
@@ -23,6 +22,7 @@ from serve.jobs.tables import JOBS, open_database
 from serve.retention import DAY
 from serve.service import Service
 from serve.settings import Settings
+from tests.serve.applications import opened
 
 SECRET = "a secret of 16 or more".replace(" ", "-")
 Ask = Callable[..., httpx.Response]
@@ -32,7 +32,7 @@ Ask = Callable[..., httpx.Response]
 def application(tmp_path: Path) -> Iterator[FastAPI]:
     make_dataset(tmp_path / "data")
     make_initialization(tmp_path / "storage")
-    made = create_app(
+    with opened(
         Settings(
             storage=str(tmp_path / "storage"),
             data_root=str(tmp_path / "data"),
@@ -42,10 +42,8 @@ def application(tmp_path: Path) -> Iterator[FastAPI]:
             keep_models_days=10,
             keep_datasets_days=20,
         )
-    )
-    yield made
-    made.state.service.store.close()
-    made.state.service.access.close()
+    ) as made:
+        yield made
 
 
 @pytest.fixture

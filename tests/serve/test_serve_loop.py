@@ -21,10 +21,10 @@ import pytest
 from fastapi import FastAPI
 
 from serve.__main__ import leave_alone_what_is_loaded
-from serve.app import create_app
 from serve.bench.instance import DATASET, make_dataset
 from serve.bench.listing import fill_initializations, fill_jobs
 from serve.settings import Settings
+from tests.serve.applications import opened
 from tests.stripes import write_pictures
 
 MANY = 1000
@@ -52,10 +52,8 @@ def application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastAPI]:
     first = fill_initializations(folder / "storage", MANY)
     fill_jobs(folder, first, 200)
     settings = Settings(storage=str(folder / "storage"), data_root=str(folder / "data"), address="http://127.0.0.1:1")
-    made = create_app(settings)
-    yield made
-    made.state.service.store.close()
-    made.state.service.access.close()
+    with opened(settings) as made:
+        yield made
 
 
 def requests(application: FastAPI, archive: bytes) -> list[tuple[str, str, dict[str, Any]]]:

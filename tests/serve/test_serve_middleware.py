@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from serve.app import create_app
 from serve.settings import Settings
+from tests.serve.applications import opened
 
 TOKEN = "correct-horse-battery"
 OPEN = {"/", "/favicon.ico", "/docs", "/openapi.json", "/livez", "/readyz", "/v1/livez", "/v1/readyz"}
@@ -19,9 +19,8 @@ METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
 
 @pytest.fixture
 def application(tmp_path: Path):
-    made = create_app(Settings(storage=str(tmp_path), address="http://127.0.0.1:1", token=TOKEN))
-    yield made
-    made.state.service.store.close()
+    with opened(Settings(storage=str(tmp_path), address="http://127.0.0.1:1", token=TOKEN)) as made:
+        yield made
 
 
 def paths_of(application) -> set[str]:

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from serve.app import create_app
 from serve.datasets import stored_name
 from serve.inbox import Upload
 from serve.keys import Caller
 from serve.service import Service
 from serve.settings import Settings
 from serve.uploads import Uploads
+from tests.serve.applications import opened
 
 TOKEN = "correct-horse-battery"
 MIB = 2**20
@@ -28,10 +28,8 @@ Ask = Callable[..., httpx.Response]
 @pytest.fixture
 def application(tmp_path: Path) -> Iterator[FastAPI]:
     settings = Settings(storage=str(tmp_path), address="http://127.0.0.1:1", token=TOKEN, upload_share=10 * MIB)
-    made = create_app(settings)
-    yield made
-    made.state.service.store.close()
-    made.state.service.access.close()
+    with opened(settings) as made:
+        yield made
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import update
 
-from serve.app import create_app
 from serve.bench.instance import make_dataset, make_initialization
 from serve.jobs.tables import WEBHOOKS, open_database
 from serve.service import Service
 from serve.settings import Settings
 from serve.webhooks import DELAYS, RefusedAddressError, check_url, resolve, sign
+from tests.serve.applications import opened
 
 SECRET = "a-secret-of-16-or-more"
 Ask = Callable[..., httpx.Response]
@@ -38,10 +38,8 @@ def application(tmp_path: Path) -> Iterator[FastAPI]:
         address="http://127.0.0.1:1",
         webhooks="any",
     )
-    made = create_app(settings)
-    yield made
-    made.state.service.store.close()
-    made.state.service.access.close()
+    with opened(settings) as made:
+        yield made
 
 
 @pytest.fixture
