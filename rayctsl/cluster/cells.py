@@ -36,11 +36,17 @@ def run_cells(
             except RayTaskError as error:
                 raise (error.cause if isinstance(error.cause, (ValueError, OSError)) else error) from None
     finally:
-        # What fails, fails often together, and Ray can end the driver when a task is cancelled that is just ending
-        # (a check in its task manager; ray-project/ray#54798 mends one of the ways there). So those may end first.
-        for reference in (
-            ray.wait(list(running), num_returns=len(running), timeout=ENDING_SECONDS)[1] if running else ()
-        ):
+        _cancel(list(running))
+
+
+def _cancel(running: list[Any]) -> None:
+    """End what still runs.
+
+    What fails, fails often together, and Ray can end the driver when a task is cancelled that is just ending (a check
+    in its task manager; ray-project/ray#54798 mends one of the ways there). So those may end first.
+    """
+    if running:
+        for reference in ray.wait(running, num_returns=len(running), timeout=ENDING_SECONDS)[1]:
             ray.cancel(reference, force=True)
 
 
