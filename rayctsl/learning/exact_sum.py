@@ -21,6 +21,7 @@ The grid is a function of the config alone. NaN and infinity never reach a sum: 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -32,6 +33,13 @@ from rayctsl.methods import Method
 EXACT_BITS = 52  # one less than float64 has, so that not even a sum at the limit comes near the edge
 SQUARE_BITS = 30  # squared lengths are rounded to multiples of 2^-30, about 10^-9
 COARSE_BITS = 26  # a unit of more than 2^-26, about 10^-8, is too coarse for small contributions
+BLOCK = 2**17  # entries
+
+
+def blocks(vector: Tensor) -> Iterator[slice]:
+    """Stretches that stay in a processor's cache from one operation to the next; on an accelerator all of it."""
+    step = BLOCK if vector.is_cpu else max(1, len(vector))
+    return (slice(start, min(start + step, len(vector))) for start in range(0, len(vector), step))
 
 
 @dataclass(frozen=True)
@@ -62,22 +70,34 @@ class Grid:
 
     def add(self, total: Tensor, contribution: Tensor, alive: Tensor | bool = True) -> Tensor:
         """Add a living task's contribution to a total if it fits; whether it was added, as a value on the device."""
-        low, high = torch.aminmax(contribution)  # NaN when anything is, and then nothing fits
-        fits, size = (low > -(2.0**self.limit_bits)) & (high < 2.0**self.limit_bits) & alive, len(contribution)
+        length = torch.linalg.vector_norm(contribution)
+        fits = self._fits(contribution, length) & alive
         if not fits.is_cpu:  # what would make the host wait is masked there, and costs a pass
-            contribution = contribution.masked_fill(~fits, 0.0)
+            contribution, length = contribution.masked_fill(~fits, 0.0), length.masked_fill(~fits, 0.0)
         elif not fits:
             return fits
-        scaled = contribution.mul(2.0**self.unit_bits)
-        multiples = scaled.round() if self._splits(contribution) else scaled.round_()
-        if self._splits(contribution):
-            total[size:-2].add_(scaled.sub_(multiples).mul_(2.0**self.rest_bits).round_())
-        total[:size].add_(multiples)
+        sums, rests = total[: len(contribution)], total[len(contribution) : -2]
+        for part in blocks(contribution):
+            scaled = contribution[part].mul(2.0**self.unit_bits)
+            if len(rests):
+                multiples = scaled.round()
+                rests[part].add_(scaled.sub_(multiples).mul_(2.0**self.rest_bits).round_())
+            else:
+                multiples = scaled.round_()
+            sums[part].add_(multiples)
         # A length beyond what adds up exactly counts as the largest that does.
-        square = torch.linalg.vector_norm(contribution).double().square_().mul_(2.0**SQUARE_BITS).round_()
+        square = length.double().square_().mul_(2.0**SQUARE_BITS).round_()
         total[-2].add_(square.clamp_(max=2.0**self.rest_bits))
         total[-1].add_(fits)
         return fits
+
+    def _fits(self, contribution: Tensor, length: Tensor) -> Tensor:
+        """Whether every entry is below the limit; NaN is not."""
+        limit = 2.0**self.limit_bits
+        if length.is_cpu and length < limit / 2:  # no entry is larger than all together, whatever rounding did
+            return torch.ones((), dtype=torch.bool)
+        low, high = torch.aminmax(contribution)
+        return (low > -limit) & (high < limit)
 
     def mean_square(self, total: Tensor) -> Tensor:
         """The mean squared length of the tasks' contributions."""
@@ -85,11 +105,12 @@ class Grid:
 
     def mean(self, total: Tensor, phi: Tensor) -> Tensor:
         """The mean contribution of the tasks in a total, like phi."""
-        sums = total[: len(phi)]
-        if self._splits(phi):
-            sums = total[len(phi) : -2].mul(2.0**-self.rest_bits).add_(sums)
+        sums, rests, mean = total[: len(phi)], total[len(phi) : -2], torch.empty_like(phi)
         share = torch.full_like(total[-1], 2.0**-self.unit_bits).div_(total[-1].clamp(min=1))
-        return sums.mul(share).to(phi.dtype)
+        for part in blocks(phi):
+            whole = rests[part].mul(2.0**-self.rest_bits).add_(sums[part]) if len(rests) else sums[part]
+            mean[part] = whole.mul(share)
+        return mean
 
 
 class Unrounded(Grid):

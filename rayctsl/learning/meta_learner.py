@@ -43,7 +43,7 @@ class OuterLearner:
         Without a task (all have diverged, or one has and the run will stop for it) phi stays where it is.
         """
         gradient = self.grid.mean(total, self.phi).neg_()
-        self.disagreement = self.grid.mean_square(total) / gradient.double().square().sum()
+        self.disagreement = self.grid.mean_square(total) / torch.linalg.vector_norm(gradient).double().square()
         delta = self.optimizer.direction(self.phi, gradient).mul(torch.where(total[-1] > 0, self._rate, 0))
         if self.adaptive:
             delta.mul_((self.disagreement / 2).clamp(min=1.0).nan_to_num(1.0, 1.0))

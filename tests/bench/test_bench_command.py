@@ -66,7 +66,8 @@ def test_transport(ray_cluster: str, capsys: pytest.CaptureFixture[str]):
     result = run(capsys, "transport", *small)
     (row,) = result["rows"]
     assert min(row["ms"], row["gloo_ms"]) > 0
-    assert result["share_of_resnet20_step"] == pytest.approx(row["ms"] / result["resnet20_step_ms"])
+    assert result["share_of_one_tasks_step"] == pytest.approx(row["ms"] / result["resnet20_step_ms"])
+    assert result["share_of_step"] == pytest.approx(result["share_of_one_tasks_step"] / 2)  # two tasks a learner
 
 
 def test_a_slowed_exchange_is_the_same_exchange_later():

@@ -24,9 +24,11 @@ def test_step_without_the_obvious_program():
 
 
 def test_transport_ratio_is_ours_over_gloo_in_the_same_round():
-    result = transport.AgainstGloo.of("resnet20", 2, [(0.001, 0.002), (0.003, 0.002), (0.002, 0.001)])
-    assert (result.ms, result.gloo_ms) == (2.0, 2.0)
+    rounds = [(0.001, 0.002, 0.0005), (0.003, 0.002, 0.001), (0.002, 0.001, 0.002)]
+    result = transport.AgainstGloo.of("resnet20", 2, rounds)
+    assert (result.ms, result.gloo_ms, result.float32_ms) == (2.0, 2.0, 1.0)
     assert (result.ratio, result.ratio_spread) == (1.5, (0.5, 2.0))
+    assert (result.float32_ratio, result.float32_ratio_spread) == (2.0, (1.0, 3.0))
 
 
 def test_inner_speedup_is_plain_over_the_option():

@@ -8,8 +8,7 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor
 
 from rayctsl.futures import Later, finished
-
-BLOCK = 2**16  # entries
+from rayctsl.learning.exact_sum import blocks
 
 
 class PeerLost(RuntimeError):
@@ -73,8 +72,7 @@ class Connection:
 
 def add_up(vectors: list[Tensor], out: Tensor) -> Tensor:
     """The sum of exact vectors, into `out`."""
-    for start in range(0, len(out), BLOCK):  # a block of the total stays in the cache while all are added to it
-        part = slice(start, start + BLOCK)
+    for part in blocks(out):
         block = out[part].copy_(vectors[0][part])
         for vector in vectors[1:]:
             block.add_(vector[part])
