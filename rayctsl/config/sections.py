@@ -65,8 +65,8 @@ class DataConfig(Section):
     crop_padding: Annotated[int, Field(ge=0)] | None = None
     """Pixels of padding for random crops; an eighth of the image size when absent."""
     flip: bool | Literal["always"] = True
-    """Random horizontal flips of datasets whose classes they keep (not of digits and letters); "always": of every one,
-    as in the paper."""
+    """Random horizontal flips of datasets whose classes they keep (not of photographed digits and letters; no character
+    of an embedded alphabet mirrors another); "always": of every one, as in the paper."""
     channels: Literal[1, 3] = 3
     """Of the images that a model of your own is given; built-in models take grey and colour as they are."""
     held_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
@@ -139,7 +139,7 @@ class RecipeConfig(InnerConfig):
     crop_padding: Annotated[int, Field(ge=0)] | None = None
     """Pixels of padding for random crops; an eighth of the image size when absent."""
     flip: Annotated[bool, Field(title="Random mirror images")] = True
-    """Random horizontal flips, where they keep the classes (not of digits and letters)."""
+    """Random horizontal flips, where they keep the classes (not of photographed digits and letters)."""
     freeze_backbone: Annotated[bool, Field(title="Train the head only")] = False
     """A linear probe: the backbone stays as it is, but for its batch-norm statistics."""
     head_steps: Annotated[int, Field(ge=0, title="Steps for the head first")] = 0

@@ -21,6 +21,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from rayctsl.ports import free_ports
 from serve.bench.instance import Instance, make_dataset, make_initialization
+from serve.service import Service
 
 SECONDS = 180_000  # milliseconds that anything on a page may take on a busy machine
 CHROMIUM = Path("/usr/bin/chromium")
@@ -57,6 +58,13 @@ def service(make_world: Callable[[], Path]) -> Iterator[Instance]:
     wait_for(lambda: not Path(f"/proc/{head['pid']}").exists(), 10)  # whoever adopted it must reap it
     assert not Path(head["temporary"]).exists()
     assert not record.exists()
+
+
+@pytest.fixture
+def inside(application: FastAPI) -> Service:
+    """The service in this process: what the application of a test file works with."""
+    found: Service = application.state.service
+    return found
 
 
 @pytest.fixture

@@ -32,35 +32,29 @@ def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fas
     made = create_app(settings)
     monkeypatch.setattr(Service, "dispatches", True)
     yield made
-    service: Service = made.state.service
-    service.store.close()
-    service.access.close()
-    service.house.close()
+    inside: Service = made.state.service
+    inside.store.close()
+    inside.access.close()
+    inside.house.close()
 
 
-@pytest.fixture
-def service(application: FastAPI) -> Service:
-    found: Service = application.state.service
-    return found
-
-
-def test_readiness_tells_why_jobs_cannot_run(service: Service, ask: Ask) -> None:
-    service.pool.up = True
+def test_readiness_tells_why_jobs_cannot_run(inside: Service, ask: Ask) -> None:
+    inside.pool.up = True
     assert ask("GET", "/readyz").json() == {"status": "ok", "ray": "up", "dispatcher": "running", "reasons": []}
-    service.pool.mute = "workers show no sign of life"
-    service.pool.up = False
+    inside.pool.mute = "workers show no sign of life"
+    inside.pool.up = False
     told = ask("GET", "/readyz").json()
     assert (told["status"], told["ray"]) == ("degraded", "down")
     assert told["reasons"] == ["Ray does not answer: jobs wait.", "workers show no sign of life"]
 
 
-def test_one_stream_too_many_is_refused(service: Service, ask: Ask) -> None:
+def test_one_stream_too_many_is_refused(inside: Service, ask: Ask) -> None:
     job = ask("POST", "/finetune", json={"dataset": "stripes", "steps": 3}).json()["id"]
     ask("POST", f"/finetune/{job}/cancel")
-    service.streams = 2
+    inside.streams = 2
     assert ask("GET", f"/finetune/{job}/events").status_code == 200
-    assert service.streams == 2
-    service.streams = 3
+    assert inside.streams == 2
+    inside.streams = 3
     refused = ask("GET", f"/finetune/{job}/events")
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "15")
 
@@ -70,15 +64,13 @@ def test_many_streams_look_less_often_each() -> None:
     assert all(streams / pause(streams) < 60.001 for streams in range(1, 1000))
 
 
-def test_a_database_that_hangs_keeps_nobody_waiting(
-    service: Service, ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_hangs_keeps_nobody_waiting(inside: Service, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who may ask is known in memory: the loop that answers everybody never waits for the database."""
 
     def hang() -> None:
         pytest.fail("the database was asked in the loop")
 
-    monkeypatch.setattr(service.keys, "_engine", SimpleNamespace(connect=hang, begin=hang))
+    monkeypatch.setattr(inside.keys, "_engine", SimpleNamespace(connect=hang, begin=hang))
     assert ask("GET", "/initializations").status_code == 200
 
 

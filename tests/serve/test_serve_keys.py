@@ -36,37 +36,31 @@ def application(tmp_path: Path) -> Iterator[FastAPI]:
         yield made
 
 
-@pytest.fixture
-def service(application: FastAPI) -> Service:
-    found: Service = application.state.service
-    return found
-
-
-def test_without_keys_this_machine_may_do_everything_and_with_one_nobody_else(service: Service, ask: Ask) -> None:
+def test_without_keys_this_machine_may_do_everything_and_with_one_nobody_else(inside: Service, ask: Ask) -> None:
     assert ask("POST", "/finetune", json=BODY).status_code == 202
-    key = service.keys.add(Caller("lab", ("read",)))
+    key = inside.keys.add(Caller("lab", ("read",)))
     assert ask("GET", "/finetune").status_code == 401
     assert ask("GET", "/finetune", key[:-1]).status_code == 401
     assert ask("GET", "/finetune", key).status_code == 200
     assert {ask("GET", path).status_code for path in ("/", "/docs", "/openapi.json", "/livez")} == {200}
 
 
-def test_scopes(service: Service, ask: Ask) -> None:
-    reader = service.keys.add(Caller("reader", ("read",)))
-    worker = service.keys.add(Caller("worker", ("read", "finetune")))
-    other = service.keys.add(Caller("other", ("read", "finetune")))
-    admin = service.keys.add(Caller("boss", ("admin",)))
+def test_scopes(inside: Service, ask: Ask) -> None:
+    reader = inside.keys.add(Caller("reader", ("read",)))
+    worker = inside.keys.add(Caller("worker", ("read", "finetune")))
+    other = inside.keys.add(Caller("other", ("read", "finetune")))
+    admin = inside.keys.add(Caller("boss", ("admin",)))
     assert ask("POST", "/finetune", reader, json=BODY).json()["type"] == "scope-missing"
     job = ask("POST", "/finetune", worker, json=BODY).json()
-    assert service.store.get(job["id"]).owner == "worker"  # type: ignore[union-attr]
+    assert inside.store.get(job["id"]).owner == "worker"  # type: ignore[union-attr]
     assert ask("GET", f"/finetune/{job['id']}", reader).status_code == 200
     assert ask("POST", f"/finetune/{job['id']}/cancel", other).json()["type"] == "not-yours"
     assert ask("POST", f"/finetune/{job['id']}/cancel", admin).json()["status"] == "cancelled"
 
 
-def test_one_client_cannot_fill_the_queue(service: Service, ask: Ask) -> None:
-    greedy = service.keys.add(Caller("greedy", ("read", "finetune"), queue_share=2, jobs_per_day=3))
-    modest = service.keys.add(Caller("modest", ("read", "finetune")))
+def test_one_client_cannot_fill_the_queue(inside: Service, ask: Ask) -> None:
+    greedy = inside.keys.add(Caller("greedy", ("read", "finetune"), queue_share=2, jobs_per_day=3))
+    modest = inside.keys.add(Caller("modest", ("read", "finetune")))
     answers = [ask("POST", "/finetune", greedy, json=BODY) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [202, 202, 429]
     assert answers[2].json()["type"] == "share-full"
@@ -78,8 +72,8 @@ def test_one_client_cannot_fill_the_queue(service: Service, ask: Ask) -> None:
     assert (spent.status_code, spent.json()["type"]) == (429, "quota-used")
 
 
-def test_two_keys_may_choose_the_same_idempotency_key(service: Service, ask: Ask) -> None:
-    keys = [service.keys.add(Caller(name, ("finetune",))) for name in ("a", "b")]
+def test_two_keys_may_choose_the_same_idempotency_key(inside: Service, ask: Ask) -> None:
+    keys = [inside.keys.add(Caller(name, ("finetune",))) for name in ("a", "b")]
     jobs = {
         ask("POST", "/finetune", key, json=BODY, headers={"idempotency-key": "same"}).json()["id"]
         for key in [*keys, *keys]
@@ -87,14 +81,14 @@ def test_two_keys_may_choose_the_same_idempotency_key(service: Service, ask: Ask
     assert len(jobs) == 2
 
 
-def test_rates(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rates(inside: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr("serve.keys.time.monotonic", lambda: now[0])
     caller = Caller("quick", ("read",), requests_per_minute=2)
-    assert [service.keys.wait_for(caller) for _ in range(3)] == [0.0, 0.0, 30.0]
+    assert [inside.keys.wait_for(caller) for _ in range(3)] == [0.0, 0.0, 30.0]
     now[0] += 30
-    assert service.keys.wait_for(caller) == 0.0
-    assert service.keys.wait_for(caller) > 0
+    assert inside.keys.wait_for(caller) == 0.0
+    assert inside.keys.wait_for(caller) > 0
 
 
 def test_the_command_makes_lists_and_revokes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,13 +113,13 @@ def test_the_command_makes_lists_and_revokes(tmp_path: Path, capsys: pytest.Capt
     assert store.find(secret) is None
 
 
-def test_who_did_what_is_logged(service: Service, ask: Ask, tmp_path: Path) -> None:
-    key = service.keys.add(Caller("lab", ("read", "finetune")))
+def test_who_did_what_is_logged(inside: Service, ask: Ask, tmp_path: Path) -> None:
+    key = inside.keys.add(Caller("lab", ("read", "finetune")))
     ask("POST", "/finetune", key, json=BODY)
     ask("GET", "/datasets", key)
     ask("GET", "/datasets")
     ask("GET", "/livez")
-    service.access.close()
+    inside.access.close()
     lines = [json.loads(line) for line in (tmp_path / "storage" / "service" / "access.jsonl").read_text().splitlines()]
     told = [(line["who"], line["method"], line["path"], line["status"], line.get("audit", False)) for line in lines]
     assert told == [
@@ -137,14 +131,14 @@ def test_who_did_what_is_logged(service: Service, ask: Ask, tmp_path: Path) -> N
     assert key not in json.dumps(lines)
 
 
-def test_a_private_dataset_and_its_jobs_show_to_their_owner_alone(service: Service, ask: Ask, tmp_path: Path) -> None:
-    mine = service.keys.add(Caller("mine", ("read", "finetune")))
-    yours = service.keys.add(Caller("yours", ("read", "finetune")))
-    boss = service.keys.add(Caller("boss", ("admin",)))
+def test_a_private_dataset_and_its_jobs_show_to_their_owner_alone(inside: Service, ask: Ask, tmp_path: Path) -> None:
+    mine = inside.keys.add(Caller("mine", ("read", "finetune")))
+    yours = inside.keys.add(Caller("yours", ("read", "finetune")))
+    boss = inside.keys.add(Caller("boss", ("admin",)))
     stored = stored_name("flowers", "mine")
     shutil.copytree(tmp_path / "data" / "stripes", tmp_path / "data" / stored)
-    service.uploads.inbox.write(Upload(name="flowers", stored=stored, owner="mine", status="ready"))
-    service.datasets.look_again()
+    inside.uploads.inbox.write(Upload(name="flowers", stored=stored, owner="mine", status="ready"))
+    inside.datasets.look_again()
     names = [dataset["name"] for dataset in ask("GET", "/datasets", mine).json()["data"]]
     assert "flowers" in names
     assert stored not in names
@@ -168,8 +162,8 @@ def test_a_private_dataset_and_its_jobs_show_to_their_owner_alone(service: Servi
     assert not (tmp_path / "data" / stored).exists()
 
 
-def test_deleting_jobs_gives_no_quota_back(service: Service, ask: Ask) -> None:
-    key = service.keys.add(Caller("lab", ("read", "finetune"), jobs_per_day=2))
+def test_deleting_jobs_gives_no_quota_back(inside: Service, ask: Ask) -> None:
+    key = inside.keys.add(Caller("lab", ("read", "finetune"), jobs_per_day=2))
     for _ in range(2):
         job = ask("POST", "/finetune", key, json=BODY).json()["id"]
         ask("POST", f"/finetune/{job}/cancel", key)

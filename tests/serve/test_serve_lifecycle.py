@@ -46,36 +46,30 @@ def application(tmp_path: Path) -> Iterator[FastAPI]:
         yield made
 
 
-@pytest.fixture
-def service(application: FastAPI) -> Service:
-    found: Service = application.state.service
-    return found
-
-
-def finished(service: Service, ask: Ask, steps: int = 2, **body: object) -> JobRow:
+def finished(inside: Service, ask: Ask, steps: int = 2, **body: object) -> JobRow:
     """A job that a worker has really run, as the dispatcher would have it written down."""
     answer = ask("POST", "/finetune", json={"dataset": "stripes", "steps": steps, "batch_size": 8, **body})
-    job = service.store.get(answer.json()["id"])
+    job = inside.store.get(answer.json()["id"])
     assert job is not None, answer.text
-    folder = service.storage.inside(job_folder(job.id))
+    folder = inside.storage.inside(job_folder(job.id))
     folder.write(SPEC, job.spec.to_bytes())
     outcome: Outcome = run_job(folder, 1)
-    assert service.store.change(job, status="starting", attempt=1)
-    job = service.store.get(job.id)
+    assert inside.store.change(job, status="starting", attempt=1)
+    job = inside.store.get(job.id)
     assert job is not None
     now = time.time()
-    service.store.change(job, status=outcome.status, result=outcome.result, started_at=now, finished_at=now)
-    return service.store.get(job.id) or job
+    inside.store.change(job, status=outcome.status, result=outcome.result, started_at=now, finished_at=now)
+    return inside.store.get(job.id) or job
 
 
-def grown_old(service: Service, job: JobRow, days: float) -> None:
-    with open_database(service.settings.database_url).begin() as connection:
+def grown_old(inside: Service, job: JobRow, days: float) -> None:
+    with open_database(inside.settings.database_url).begin() as connection:
         connection.execute(update(JOBS).where(JOBS.c.id == job.id).values(finished_at=time.time() - days * DAY))
 
 
-def test_a_job_and_its_model_are_deleted(service: Service, ask: Ask) -> None:
-    job = finished(service, ask)
-    folder = Path(service.storage.root) / job_folder(job.id)
+def test_a_job_and_its_model_are_deleted(inside: Service, ask: Ask) -> None:
+    job = finished(inside, ask)
+    folder = Path(inside.storage.root) / job_folder(job.id)
     assert not list(folder.rglob("checkpoint*"))
     assert ask("GET", f"/finetune/{job.id}/weights").status_code == 200
     assert ask("DELETE", f"/finetune/{job.id}/weights").status_code == 204
@@ -90,7 +84,7 @@ def test_a_job_and_its_model_are_deleted(service: Service, ask: Ask) -> None:
     assert ask("DELETE", f"/finetune/{job.id}").status_code == 404
 
 
-def test_what_has_not_ended_stays_and_many_go_at_once(service: Service, ask: Ask) -> None:
+def test_what_has_not_ended_stays_and_many_go_at_once(inside: Service, ask: Ask) -> None:
     waiting = ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2}).json()["id"]
     assert ask("DELETE", f"/finetune/{waiting}").json()["type"] == "job-not-ended"
     gone = [ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2}).json()["id"] for _ in range(3)]
@@ -103,48 +97,48 @@ def test_what_has_not_ended_stays_and_many_go_at_once(service: Service, ask: Ask
     assert ask("DELETE", "/finetune").status_code == 422
 
 
-def test_retention_takes_models_then_jobs_and_what_workers_left(service: Service, ask: Ask, tmp_path: Path) -> None:
-    job = finished(service, ask)
-    service.retention.look()
+def test_retention_takes_models_then_jobs_and_what_workers_left(inside: Service, ask: Ask, tmp_path: Path) -> None:
+    job = finished(inside, ask)
+    inside.retention.look()
     assert ask("GET", f"/finetune/{job.id}/weights").status_code == 200
-    grown_old(service, job, 11)
-    service.retention.look()
+    grown_old(inside, job, 11)
+    inside.retention.look()
     assert ask("GET", f"/finetune/{job.id}/weights").status_code == 410
-    grown_old(service, job, 31)
-    service.retention.look()
-    assert service.store.get(job.id) is None
-    assert not (Path(service.storage.root) / job_folder(job.id)).exists()
+    grown_old(inside, job, 31)
+    inside.retention.look()
+    assert inside.store.get(job.id) is None
+    assert not (Path(inside.storage.root) / job_folder(job.id)).exists()
 
-    service.store.add_slots(1)
-    (slot,) = service.store.slots()
-    service.store.set_worker(slot, 5, None)
-    kept, mark = {"others-0-1"}, service.settings.service_name
+    inside.store.add_slots(1)
+    (slot,) = inside.store.slots()
+    inside.store.set_worker(slot, 5, None)
+    kept, mark = {"others-0-1"}, inside.settings.service_name
     for generation in range(1, 6):
-        service.storage.write(f"workers/rayctsl-{mark}-0-{generation}/job.json", b"{}")
+        inside.storage.write(f"workers/rayctsl-{mark}-0-{generation}/job.json", b"{}")
         kept |= {f"rayctsl-{mark}-0-{generation}"} if generation > 2 else set()
-    service.storage.write("workers/others-0-1/job.json", b"{}")
-    service.retention.look()
-    assert set(service.storage.names("workers")) == kept
+    inside.storage.write("workers/others-0-1/job.json", b"{}")
+    inside.retention.look()
+    assert set(inside.storage.names("workers")) == kept
 
 
-def test_own_datasets_go_when_nobody_has_used_them_for_long(service: Service, ask: Ask) -> None:
-    service.uploads.inbox.folder.mkdir(parents=True)
+def test_own_datasets_go_when_nobody_has_used_them_for_long(inside: Service, ask: Ask) -> None:
+    inside.uploads.inbox.folder.mkdir(parents=True)
     old = Upload(name="stripes", stored="stripes", status="ready", changed_at=time.time() - 21 * DAY)
-    (service.uploads.inbox.folder / "stripes.json").write_bytes(old.to_bytes())
+    (inside.uploads.inbox.folder / "stripes.json").write_bytes(old.to_bytes())
     job = ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2}).json()["id"]
-    service.retention.look()
-    assert service.uploads.inbox.find("stripes")
+    inside.retention.look()
+    assert inside.uploads.inbox.find("stripes")
     ask("POST", f"/finetune/{job}/cancel")
     ask("DELETE", "/finetune?status=cancelled")
-    service.retention.look()
-    assert service.uploads.inbox.find("stripes") is None
-    assert not list(Path(service.uploads.root).glob("stripes"))
+    inside.retention.look()
+    assert inside.uploads.inbox.find("stripes") is None
+    assert not list(Path(inside.uploads.root).glob("stripes"))
 
 
-def test_latest_and_best(service: Service, ask: Ask) -> None:
+def test_latest_and_best(inside: Service, ask: Ask) -> None:
     assert ask("GET", "/finetune/latest").status_code == 404
-    jobs = [finished(service, ask, seed=seed) for seed in (0, 1)]
-    with open_database(service.settings.database_url).begin() as connection:
+    jobs = [finished(inside, ask, seed=seed) for seed in (0, 1)]
+    with open_database(inside.settings.database_url).begin() as connection:
         for job, accuracy in zip(jobs, (0.9, 0.4), strict=True):
             assert job.result
             changed = {**job.result.model_dump(mode="json"), "accuracy": accuracy}
@@ -164,8 +158,8 @@ def test_latest_and_best(service: Service, ask: Ask) -> None:
         assert made["initialization"]["id"] == newest
 
 
-def test_the_log_and_the_events_as_json(service: Service, ask: Ask) -> None:
-    job = finished(service, ask)
+def test_the_log_and_the_events_as_json(inside: Service, ask: Ask) -> None:
+    job = finished(inside, ask)
     log = ask("GET", f"/finetune/{job.id}/log")
     assert log.headers["content-type"].startswith("text/plain")
     assert "attempt 1 begins on cpu" in log.text
@@ -175,23 +169,23 @@ def test_the_log_and_the_events_as_json(service: Service, ask: Ask) -> None:
     assert [event["type"] for event in events] == ["started", "point"]
 
 
-def test_the_log_of_a_failure_has_the_reason_but_no_paths(service: Service, ask: Ask, tmp_path: Path) -> None:
+def test_the_log_of_a_failure_has_the_reason_but_no_paths(inside: Service, ask: Ask, tmp_path: Path) -> None:
     answer = ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2})
-    job = service.store.get(answer.json()["id"])
+    job = inside.store.get(answer.json()["id"])
     assert job is not None
-    folder = service.storage.inside(job_folder(job.id))
+    folder = inside.storage.inside(job_folder(job.id))
     missing = job.spec.changed(dataset="nothing")
     folder.write(SPEC, missing.to_bytes())
     assert run_job(folder, 1).status == "failed"
-    service.store.change(job, status="failed", attempt=1)
+    inside.store.change(job, status="failed", attempt=1)
     log = ask("GET", f"/finetune/{job.id}/log").text
     assert "Traceback" in log
     assert "it has failed: " in log
     assert str(tmp_path) not in log
 
 
-def test_a_published_model_outlives_its_job_as_a_repository(service: Service, ask: Ask) -> None:
-    job = finished(service, ask)
+def test_a_published_model_outlives_its_job_as_a_repository(inside: Service, ask: Ask) -> None:
+    job = finished(inside, ask)
     made = ask("POST", f"/finetune/{job.id}/publish", json={"name": "bands-v1"})
     assert made.status_code == 201, made.text
     assert ask("POST", f"/finetune/{job.id}/publish", json={"name": "bands-v1"}).json()["type"] == "name-taken"
@@ -208,10 +202,10 @@ def test_a_published_model_outlives_its_job_as_a_repository(service: Service, as
     assert ask("GET", "/rayctsl/bands-v1/resolve/main/published.json").status_code == 404
     assert ask("DELETE", "/models/bands-v1").status_code == 204
     assert ask("GET", "/models/bands-v1").status_code == 404
-    assert not (Path(service.storage.root) / "models" / "bands-v1").exists()
+    assert not (Path(inside.storage.root) / "models" / "bands-v1").exists()
 
 
-def test_a_job_without_a_model_is_not_published(service: Service, ask: Ask) -> None:
+def test_a_job_without_a_model_is_not_published(inside: Service, ask: Ask) -> None:
     waiting = ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2}).json()["id"]
     assert ask("POST", f"/finetune/{waiting}/publish", json={"name": "x"}).json()["type"] == "no-weights"
     assert ask("POST", f"/finetune/{waiting}/publish", json={"name": "../x"}).status_code == 422

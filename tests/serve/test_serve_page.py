@@ -152,6 +152,15 @@ def test_initialization_by_its_address_with_curve_and_snippets(reader: Page, she
     assert TOKEN not in reader.content()
 
 
+@in_browser
+def test_numbers_of_one_kind_are_as_long_as_each_other(reader: Page) -> None:
+    texts = reader.evaluate("""async () => {
+        const { alike, decimal, measured } = await import("/static/js/format.js");
+        return [[3.29, 3.3, 0.00123, 1234.5, NaN, undefined].map(measured), alike([2, 2.25, 2.5]), decimal(0.05)];
+    }""")
+    assert texts == [["3.29", "3.30", "0.00123", "1.2 k", "", ""], ["2.00", "2.25", "2.50"], "0.05"]
+
+
 def drawn(page: Page, canvas: str) -> int:
     """How many pixels of a canvas are not empty."""
     script = """canvas => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data

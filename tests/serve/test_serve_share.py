@@ -32,15 +32,9 @@ def application(tmp_path: Path) -> Iterator[FastAPI]:
         yield made
 
 
-@pytest.fixture
-def inside(application: FastAPI) -> Service:
-    found: Service = application.state.service
-    return found
-
-
-def have(service: Service, owner: str, name: str, takes: int) -> None:
+def have(inside: Service, owner: str, name: str, takes: int) -> None:
     upload = Upload(name=name, stored=stored_name(name, owner), owner=owner, status="ready", kept=takes)
-    service.uploads.inbox.write(upload)
+    inside.uploads.inbox.write(upload)
 
 
 async def blocks(count: int) -> AsyncIterator[bytes]:

@@ -42,12 +42,6 @@ def application(tmp_path: Path) -> Iterator[FastAPI]:
         yield made
 
 
-@pytest.fixture
-def service(application: FastAPI) -> Service:
-    found: Service = application.state.service
-    return found
-
-
 class Receiver:
     """A small server that takes webhooks, and refuses the first ones."""
 
@@ -76,37 +70,37 @@ class Receiver:
         self.server.server_close()
 
 
-def deliver(service: Service) -> None:
+def deliver(inside: Service) -> None:
     """One look of the sender."""
 
     async def once() -> None:
         async with httpx.AsyncClient(trust_env=False) as client:
-            for each in service.webhooks.due():
-                await service.webhooks._deliver(client, each)
+            for each in inside.webhooks.due():
+                await inside.webhooks._deliver(client, each)
 
     asyncio.run(once())
 
 
-def test_a_webhook_is_signed_and_tried_again_until_it_is_taken(service: Service, ask: Ask) -> None:
+def test_a_webhook_is_signed_and_tried_again_until_it_is_taken(inside: Service, ask: Ask) -> None:
     with Receiver(refusals=1) as receiver:
         body = {"dataset": "stripes", "steps": 2, "webhook": {"url": receiver.url, "secret": SECRET}}
         job = ask("POST", "/finetune", json=body).json()
         assert SECRET not in json.dumps(job)
-        deliver(service)
+        deliver(inside)
         assert receiver.taken == []  # it has not ended
         ask("POST", f"/finetune/{job['id']}/cancel")
-        deliver(service)
+        deliver(inside)
         assert ask("GET", f"/finetune/{job['id']}").json()["webhook"] == {
             "status": "waiting",
             "attempts": 1,
             "error": "the answer was 500",
         }
-        deliver(service)
+        deliver(inside)
         assert len(receiver.taken) == 1  # not before its time
-        with open_database(service.settings.database_url).begin() as connection:
+        with open_database(inside.settings.database_url).begin() as connection:
             connection.execute(update(WEBHOOKS).values(next_at=0))
-        deliver(service)
-        deliver(service)
+        deliver(inside)
+        deliver(inside)
         assert len(receiver.taken) == 2
         assert ask("GET", f"/finetune/{job['id']}").json()["webhook"]["status"] == "delivered"
         headers, content = receiver.taken[-1]
@@ -117,18 +111,18 @@ def test_a_webhook_is_signed_and_tried_again_until_it_is_taken(service: Service,
         assert json.loads(content)["type"] == "finetune.cancelled"
         assert json.loads(content)["data"]["id"] == job["id"]
     assert ask("DELETE", f"/finetune/{job['id']}").status_code == 204
-    assert service.webhooks.find(job["id"]) is None
+    assert inside.webhooks.find(job["id"]) is None
 
 
-def test_a_webhook_that_nobody_takes_is_given_up(service: Service, ask: Ask) -> None:
+def test_a_webhook_that_nobody_takes_is_given_up(inside: Service, ask: Ask) -> None:
     body = {"dataset": "stripes", "steps": 2, "webhook": {"url": "http://127.0.0.1:9/", "secret": SECRET}}
     job = ask("POST", "/finetune", json=body).json()["id"]
     ask("POST", f"/finetune/{job}/cancel")
     for _ in range(len(DELAYS) + 3):
-        deliver(service)
-        with open_database(service.settings.database_url).begin() as connection:
+        deliver(inside)
+        with open_database(inside.settings.database_url).begin() as connection:
             connection.execute(update(WEBHOOKS).values(next_at=0))
-    found = service.webhooks.find(job)
+    found = inside.webhooks.find(job)
     assert found
     assert (found.status, found.attempts) == ("failed", len(DELAYS) + 1)
 
@@ -164,7 +158,7 @@ def test_a_name_of_a_private_address_is_refused_when_it_is_looked_up() -> None:
     assert sign("k" * 16, "ft-1", 5, b"{}") != sign("k" * 16, "ft-1", 6, b"{}")
 
 
-def test_a_refused_webhook_makes_no_job(service: Service, ask: Ask) -> None:
+def test_a_refused_webhook_makes_no_job(inside: Service, ask: Ask) -> None:
     for webhook in ({"url": "ftp://x", "secret": SECRET}, {"url": "http://example.org", "secret": "short"}):
         assert ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2, "webhook": webhook}).status_code == 422
     nowhere = {"url": "http://[half", "secret": SECRET}

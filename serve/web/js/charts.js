@@ -1,19 +1,37 @@
 /** Curves: a large one that can grow while it is watched (uPlot), and a small one for lists (SVG). */
 
 import { h, say, svg } from "./dom.js";
-import { compact } from "./format.js";
+import { alike, compact, measured, percent } from "./format.js";
 
 const HEIGHT = 220;
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** How a chart shows accuracies: the whole range when there is much to see, else more than the curve. */
+export const ACCURACY = {
+  range: (_, high) => [0, high > 0.4 ? 1 : high * 1.25 || 1],
+  format: percent,
+  ticks: (values) => alike(values.map((value) => 100 * value)).map((text) => `${text} %`),
+  axis: "accuracy",
+};
+
+/** How a chart shows losses: around the curve. */
+export const LOSS = {
+  range: (low, high) => {
+    const edge = 0.12 * (high - low || high || 1);
+    return [Math.max(0, low - edge), high + edge];
+  },
+  format: measured,
+  axis: "loss",
+};
 
 /**
  * A chart with its title and a legend that follows the pointer.
  *
  * runs: [{ label, colour }], end: where the x axis ends, range(low, high): the y axis, format(value): text of a value,
- * tick(value): the same at the axis, axis: what the y axis measures.
+ * ticks(values): texts at the y axis, axis: what it measures.
  * update(curves) takes one [[x, y], …] per run.
  */
-export function chart({ title, runs, range, format, tick = format, end = null, unit = "step", axis = "", signal }) {
+export function chart({ title, runs, range, format, ticks = alike, end = null, unit = "step", axis = "", signal }) {
   const values = runs.map(() => h("strong"));
   const where = h("span", { class: "muted" });
   const legend = h(
@@ -43,7 +61,7 @@ export function chart({ title, runs, range, format, tick = format, end = null, u
     const width = Math.floor(holder.clientWidth);
     if (!width) return;
     if (plot) plot.setSize({ width, height: HEIGHT });
-    else plot = new globalThis.uPlot(options(width, runs, { range, tick, end, unit, axis }, read), align(curves), holder);
+    else plot = new globalThis.uPlot(options(width, runs, { range, ticks, end, unit, axis }, read), align(curves), holder);
   }
 
   const size = new ResizeObserver(draw);
@@ -79,7 +97,7 @@ function align(curves) {
   ];
 }
 
-function options(width, runs, { range, tick, end, unit, axis }, read) {
+function options(width, runs, { range, ticks, end, unit, axis }, read) {
   const font = `11px ${colour("--sans")}`;
   const look = {
     stroke: () => colour("--muted"),
@@ -102,8 +120,8 @@ function options(width, runs, { range, tick, end, unit, axis }, read) {
       y: { range: (_, low, high) => (low === null || low === undefined ? [0, 1] : range(low, high)) },
     },
     axes: [
-      { ...look, ...title(unit, 16), size: 30, space: 60, incrs: WHOLE, values: (_, ticks) => ticks.map(compact) },
-      { ...look, ...title(axis, 14), size: 52, space: 36, values: (_, ticks) => distinct(ticks, tick) },
+      { ...look, ...title(unit, 16), size: 30, space: 60, incrs: WHOLE, values: (_, values) => values.map(compact) },
+      { ...look, ...title(axis, 14), size: 52, space: 36, values: (_, values) => distinct(ticks(values)) },
     ],
     series: [
       {},
@@ -123,8 +141,7 @@ const WHOLE = [1, 2, 5].flatMap((one) => [...Array(9).keys()].map((power) => one
 const title = (label, labelSize) => (label ? { label, labelSize, labelFont: `11px ${colour("--sans")}`, labelGap: 0 } : {});
 
 /** A tick whose text is the one before it says nothing. */
-function distinct(ticks, tick) {
-  const texts = ticks.map(tick);
+function distinct(texts) {
   return texts.map((text, i) => (i && text === texts[i - 1] ? "" : text));
 }
 

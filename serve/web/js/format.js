@@ -17,7 +17,15 @@ export const count = (value) => (Number.isFinite(value) ? NUMBER.format(value) :
 export const compact = (value) =>
   Number.isFinite(value) ? COMPACT.format(value).replace("K", " k").replace(/[MB]$/, " $&") : "";
 export const percent = (value) => (Number.isFinite(value) ? `${(100 * value).toFixed(1)} %` : "");
+/** A number that somebody chose, 0.05: as short as it is. */
 export const decimal = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(3))) : "");
+/** A number that was measured: 3.29 and 3.30 are as long as each other. */
+export const measured = (value) => (Math.abs(value) < 100 ? value.toPrecision(3) : compact(value));
+/** Ticks of one axis, all with as many decimals as the longest needs. */
+export function alike(values) {
+  const places = Math.max(0, ...values.map((value) => decimal(value).split(".")[1]?.length ?? 0));
+  return values.map((value) => value.toFixed(places));
+}
 
 export function bytes(value) {
   if (!Number.isFinite(value)) return "";

@@ -1,7 +1,7 @@
 /** Several jobs' curves in one picture, and their numbers at steps that all of them have reached. */
 
 import { get } from "../api.js";
-import { chart } from "../charts.js";
+import { ACCURACY, chart } from "../charts.js";
 import { empty, h, loading } from "../dom.js";
 import { count, decimal, percent } from "../format.js";
 
@@ -34,10 +34,7 @@ function picture(jobs, signal) {
     title: "Accuracy on the test images",
     runs,
     end: Math.max(...jobs.map((job) => job.progress.steps)),
-    range: (_, high) => [0, high > 0.4 ? 1 : high * 1.25 || 1],
-    format: percent,
-    tick: (value) => `${Number((100 * value).toFixed(1))} %`,
-    axis: "accuracy",
+    ...ACCURACY,
     signal,
   });
   drawn.update(jobs.map((job) => job.metrics.initialization.map((point) => [point.step, point.accuracy])));

@@ -1,7 +1,7 @@
 /** One dataset, many initializations: ask for a comparison, and watch its leaderboard and curves grow. */
 
 import { get, post, request } from "../api.js";
-import { chart } from "../charts.js";
+import { ACCURACY, chart } from "../charts.js";
 import { empty, failure, h, loading, say } from "../dom.js";
 import { count, moment, percent } from "../format.js";
 import { pause } from "../stream.js";
@@ -101,10 +101,7 @@ function watch(first, signal) {
     title: "Accuracy on the test images, mean of the seeds that have come so far",
     runs: shown.map((label, i) => ({ label, colour: COLOURS[i] })),
     end: head?.[0]?.progress.steps ?? 1,
-    range: (_, high) => [0, high > 0.4 ? 1 : high * 1.25 || 1],
-    format: percent,
-    tick: (value) => `${Number((100 * value).toFixed(1))} %`,
-    axis: "accuracy",
+    ...ACCURACY,
     signal,
   });
   const stop = h("button", { type: "button" }, "Cancel what has not ended");

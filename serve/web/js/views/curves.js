@@ -1,9 +1,9 @@
 /** A job's numbers and curves, which grow while it runs. */
 
-import { chart } from "../charts.js";
+import { ACCURACY, LOSS, chart } from "../charts.js";
 import { h, say } from "../dom.js";
 import { checksum, downloadButton } from "../files.js";
-import { count, decimal, percent } from "../format.js";
+import { count, measured, percent } from "../format.js";
 import { hasEnded } from "./status.js";
 
 /** The numbers people come for, and the model when there is one. */
@@ -55,13 +55,10 @@ export function curves(job, signal) {
   const charts = {
     accuracy: chart({
       title: "Accuracy on the test images",
-      range: (_, high) => [0, high > 0.4 ? 1 : high * 1.25 || 1],
-      format: percent,
-      tick: (value) => `${Number((100 * value).toFixed(1))} %`,
-      axis: "accuracy",
+      ...ACCURACY,
       ...common,
     }),
-    loss: chart({ title: "Training loss", range: aroundCurve, format: decimal, axis: "loss", ...common }),
+    loss: chart({ title: "Training loss", ...LOSS, ...common }),
   };
   const body = h("tbody");
   const head = h(
@@ -96,7 +93,7 @@ export function curves(job, signal) {
       }
       const steps = [...new Set(runs.flatMap((run) => [...points[run.name].keys()]))].sort((a, b) => a - b);
       const cells = (step) =>
-        runs.flatMap(({ name }) => [percent(points[name].get(step)?.accuracy), decimal(points[name].get(step)?.loss)]);
+        runs.flatMap(({ name }) => [percent(points[name].get(step)?.accuracy), measured(points[name].get(step)?.loss)]);
       body.replaceChildren(
         ...steps.map((step) =>
           h(
@@ -109,9 +106,4 @@ export function curves(job, signal) {
       );
     },
   };
-}
-
-function aroundCurve(low, high) {
-  const edge = 0.12 * (high - low || high || 1);
-  return [Math.max(0, low - edge), high + edge];
 }

@@ -1,10 +1,10 @@
 /** One initialization: its curve, all that its card says, and how to get it. */
 
 import { get } from "../api.js";
-import { chart } from "../charts.js";
+import { LOSS, chart } from "../charts.js";
 import { facts, h, loading } from "../dom.js";
 import { checksum, downloadButton } from "../files.js";
-import { bytes, count, curveOf, decimal, moment, nameOf, percent, tasksOf } from "../format.js";
+import { bytes, count, curveOf, decimal, measured, moment, nameOf, percent, tasksOf } from "../format.js";
 import { token } from "../token.js";
 import { chips } from "./initializations.js";
 import { pythonString, serviceAddress, shellWord, snippet } from "./snippets.js";
@@ -53,17 +53,11 @@ function content(card, signal) {
 function curve(card, signal) {
   const points = curveOf(card);
   if (points.length < 2) return h("p", { class: "muted" }, "The card has no meta-training curve.");
-  const range = (low, high) => {
-    const edge = (high - low || 1) * 0.08;
-    return [low - edge, high + edge];
-  };
   const drawn = chart({
     title: "Meta-training",
     runs: [{ label: "mean loss of the tasks", colour: "accent" }],
-    range,
-    format: decimal,
+    ...LOSS,
     unit: "inner step",
-    axis: "loss",
     signal,
   });
   drawn.update([points]);
@@ -117,7 +111,7 @@ function made(card) {
     ["Inner steps K", count(card.inner_steps)],
     ["Trajectories M", count(card.trajectories)],
     ["Gradients spent", count(card.spent?.inner)],
-    ["Final loss", decimal(card.metrics?.final_loss)],
+    ["Final loss", measured(card.metrics?.final_loss)],
     ["Seed", count(card.seed)],
   ];
 }

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { sparkline } from "../charts.js";
 import { empty, failure, h, loading, say } from "../dom.js";
 import { checksum, downloadButton } from "../files.js";
-import { compact, curveOf, decimal, moment, nameOf, tasksOf } from "../format.js";
+import { compact, curveOf, measured, moment, nameOf, tasksOf } from "../format.js";
 
 const ORDERS = [
   ["-created", "Newest first"],
@@ -188,8 +188,8 @@ async function drawCurve(holder, signal) {
     if (points.length < 2) holder.replaceChildren(h("span", { class: "muted" }, "no curve"));
     else
       holder.replaceChildren(
-        sparkline(points, `Meta-training loss, at the end ${decimal(last)}`),
-        h("span", { class: "muted" }, `loss ${decimal(last)}`),
+        sparkline(points, `Meta-training loss, at the end ${measured(last)}`),
+        h("span", { class: "muted" }, `loss ${measured(last)}`),
       );
   } catch {
     // The row is complete without it.
