@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from rayctsl.cluster.exchange import PeerLost, SharedMemoryPlan, connect
-from rayctsl.cluster.exchange.connection import BLOCK, Connection, add_up
+from rayctsl.cluster.exchange.connection import Connection, add_up
 from rayctsl.cluster.exchange.ray_calls import Collector, Contributor, Message
 from rayctsl.learning.engine import LocalEngine
+from rayctsl.learning.exact_sum import BLOCK
 from rayctsl.learning.loop import run_steps
 
 
