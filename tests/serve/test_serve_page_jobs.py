@@ -52,6 +52,8 @@ def test_job_from_the_form_to_its_predictions(
     assert shown[:2] == [f"{100 * job['result'][key]:.1f} %" for key in ("accuracy", "scratch_accuracy")]
     rows = page.locator("tbody tr")
     assert rows.count() == len(job["metrics"]["initialization"]) == len(job["metrics"]["scratch"])
+    settings = page.locator("section", has_text="Settings")
+    expect(settings).to_contain_text(re.compile(r"Training images\s*all.*Crop padding\s*automatic", re.S))
 
     name, content = saved(page, page.get_by_role("link", name="Download the model"))
     assert name == f"{job_id}.safetensors"

@@ -147,8 +147,8 @@ function outcome(signal) {
 
 /** Everything that is needed to repeat the job, whatever the recipe has, by the names that the form has. */
 function settings(job, fields) {
-  const words = (value) => {
-    if (value === null || value === undefined) return "automatic";
+  const words = (name, value) => {
+    if (value === null || value === undefined) return name === "train_size" ? "all" : "automatic";
     if (typeof value === "boolean") return value ? "yes" : "no";
     if (Array.isArray(value)) return value.join(", ");
     return Number.isInteger(value) ? count(value) : typeof value === "number" ? decimal(value) : String(value);
@@ -161,7 +161,7 @@ function settings(job, fields) {
       ["Dataset", job.dataset],
       ["Initialization", job.initialization.id],
       ["Seed", count(job.seed)],
-      ...Object.entries(job.config).map(([name, value]) => [label(fields[name], name), words(value)]),
+      ...Object.entries(job.config).map(([name, value]) => [label(fields[name], name), words(name, value)]),
       ["Job", job.id],
     ]),
   );
