@@ -76,6 +76,11 @@ class Card(Contract):
     """Of the weights, as hubs name licences; the images' own licences decide."""
 
     @property
+    def own_class(self) -> str | None:
+        """The class that only the user's own program has, if the model is of one."""
+        return self.model.class_name if isinstance(self.model, OwnModel) else None
+
+    @property
     def built_in(self) -> ModelConfig:
         """The model to build; ValueError when only the user's own program can."""
         if isinstance(self.model, OwnModel):
@@ -89,7 +94,7 @@ class Card(Contract):
 def readme(card: Card) -> str:
     """The card for people, with the front matter that model hubs read."""
     front = f"---\n{yaml.safe_dump(front_matter(card), sort_keys=False)}---\n"
-    kind = card.model.class_name if isinstance(card.model, OwnModel) else card.model.name
+    kind = card.own_class or card.model.name
     return f"""{front}# {card.id}
 
 A {kind} backbone ({card.num_parameters:,} parameters) to start fine-tuning from, meta-trained with

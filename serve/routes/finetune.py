@@ -20,7 +20,7 @@ from serve.jobs.rows import JobChange, JobRow, KeyReusedError, NewJob, QueueFull
 from serve.jobs.view import dump_job, show_job
 from serve.keys import Caller
 from serve.problems import HttpProblem, documented
-from serve.routes.initializations import LATEST, WEIGHTS_RESPONSES, Fresh, find
+from serve.routes.initializations import LATEST, WEIGHTS_RESPONSES, Fresh, find_start
 from serve.routes.lookup import Here, JobId, JobName, find_alias, find_job, own_job, visible_to
 from serve.schemas import ID, JOB_ID, FinetuneRequest, Job, JobList, WebhookState
 from serve.service import Service, caller_of
@@ -130,7 +130,7 @@ def build_spec(service: Service, body: FinetuneRequest, caller: Caller) -> JobSp
     name = body.initialization or LATEST
     if name == "best" and name not in service.index.by_id:
         name = find_alias(service, caller, f"best@{body.dataset}").spec.initialization.id
-    entry = find(service, name)
+    entry = find_start(service, name)
     source = Source(id=entry.id, sha256=entry.card.sha256, path=entry.initialization.path)
     return JobSpec(
         dataset=stored,

@@ -69,6 +69,20 @@ def find(service: Service, identifier: str) -> IndexEntry:
     return entry
 
 
+def find_start(service: Service, identifier: str) -> IndexEntry:
+    """What a job starts from; `latest` is the newest whose model this service can build."""
+    if identifier == LATEST and identifier not in service.index.by_id:
+        entry = next((entry for entry in service.index.newest_first if entry.card.own_class is None), None)
+        if entry is None:
+            raise HttpProblem(409, "The storage holds no initialization to start from: train one.", "no-initialization")
+        return entry
+    entry = find(service, identifier)
+    if own := entry.card.own_class:
+        why = f"'{entry.id}' is of {own}, a model that this service does not have"
+        raise HttpProblem(409, f"{why}: fine-tune it where it is, by rayctsl.finetune(…, model=…).", "own-model")
+    return entry
+
+
 @router.get("/initializations", responses=documented(404, 422), response_model=InitializationList)
 async def list_initializations(
     service: Fresh,

@@ -57,6 +57,9 @@ export function nameOf(section) {
   return String((known ? (section.class_name ?? section.name) : section) ?? "");
 }
 
+/** Whether only its owner's program has the model, so that it cannot be fine-tuned here. */
+export const isOwn = (card) => card.model?.name === "own";
+
 export function tasksOf(card) {
   return Array.isArray(card.tasks) ? card.tasks.map(String) : [];
 }

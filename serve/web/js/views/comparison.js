@@ -3,7 +3,7 @@
 import { get, post, request } from "../api.js";
 import { ACCURACY, chart } from "../charts.js";
 import { empty, failure, h, loading, say } from "../dom.js";
-import { count, moment, percent } from "../format.js";
+import { count, isOwn, moment, percent } from "../format.js";
 import { pause } from "../stream.js";
 import { twice } from "./keeping.js";
 
@@ -27,7 +27,7 @@ export function showComparisons(root, { id, query, signal }) {
       get("datasets", { signal }),
       get("initializations", { query: { limit: 100 }, signal }),
     ]);
-    return newComparison(datasets.data, cards.data, query, signal);
+    return newComparison(datasets.data, cards.data.filter((card) => !isOwn(card)), query, signal);
   });
   loading(list, signal, async () => {
     const found = await get("comparisons", { query: { limit: 100 }, signal });

@@ -2,7 +2,7 @@
 
 import { get, newKey, post, request } from "../api.js";
 import { empty, failure, h, loading, say } from "../dom.js";
-import { count, tasksOf } from "../format.js";
+import { count, isOwn, tasksOf } from "../format.js";
 import { buildFields, fieldError } from "./fields.js";
 import { recipeSnippets } from "./snippets.js";
 
@@ -188,7 +188,7 @@ function datasetSelect(datasets, wanted) {
 
 /** The newest is the default and stands first, once. */
 function initializationSelect({ data }, wanted) {
-  const ids = data.map((card) => card.id);
+  const ids = data.filter((card) => !isOwn(card)).map((card) => card.id);
   if (wanted && !ids.includes(wanted)) ids.push(wanted);
   return h(
     "select",

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { LOSS, chart } from "../charts.js";
 import { facts, h, loading } from "../dom.js";
 import { checksum, downloadButton } from "../files.js";
-import { bytes, count, curveOf, decimal, measured, moment, nameOf, percent, tasksOf } from "../format.js";
+import { bytes, count, curveOf, decimal, isOwn, measured, moment, nameOf, percent, tasksOf } from "../format.js";
 import { token } from "../token.js";
 import { chips } from "./initializations.js";
 import { pythonString, serviceAddress, shellWord, snippet } from "./snippets.js";
@@ -39,7 +39,8 @@ function content(card, signal) {
         "div",
         { class: "buttons" },
         downloadButton(path, { name: `${card.id}.safetensors`, size: card.size, primary: true }),
-        h("a", { class: "button", href: `#/finetune?initialization=${encodeURIComponent(card.id)}` }, "Fine-tune"),
+        !isOwn(card) &&
+          h("a", { class: "button", href: `#/finetune?initialization=${encodeURIComponent(card.id)}` }, "Fine-tune"),
       ),
       checksum(card.sha256),
     ),
@@ -70,6 +71,9 @@ function finetunes(card, signal) {
   loading(holder, signal, async () => {
     const query = { initialization: card.id, status: "succeeded", limit: 100 };
     const { data } = await get("finetune", { query, signal, quiet: true });
+    if (!data.length && isOwn(card)) {
+      return h("p", { class: "muted" }, "Its model is its owner's: only a program that has it can fine-tune it.");
+    }
     if (!data.length) {
       const start = h("a", { href: `#/finetune?initialization=${encodeURIComponent(card.id)}` }, "Fine-tune it");
       return h("p", { class: "muted" }, "Nobody has fine-tuned it here yet. ", start, " to see how well it does.");

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { sparkline } from "../charts.js";
 import { empty, failure, h, loading, say } from "../dom.js";
 import { checksum, downloadButton } from "../files.js";
-import { compact, curveOf, measured, moment, nameOf, tasksOf } from "../format.js";
+import { compact, curveOf, isOwn, measured, moment, nameOf, tasksOf } from "../format.js";
 
 const ORDERS = [
   ["-created", "Newest first"],
@@ -158,7 +158,8 @@ function cardRow(card) {
         "div",
         { class: "buttons" },
         downloadButton(path, { name: `${card.id}.safetensors`, size: card.size }),
-        h("a", { class: "button", href: `#/finetune?initialization=${encodeURIComponent(card.id)}` }, "Fine-tune"),
+        !isOwn(card) &&
+          h("a", { class: "button", href: `#/finetune?initialization=${encodeURIComponent(card.id)}` }, "Fine-tune"),
       ),
       checksum(card.sha256),
     ),
