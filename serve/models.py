@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from rayctsl.contract import Contract, read_contract
@@ -28,6 +29,15 @@ class Published(Contract):
     created_at: float
 
 
+@dataclass(frozen=True)
+class Model:
+    """All that is known of a published model."""
+
+    record: Published
+    card: ModelCard
+    commit: str  # the hash of all that the card says, which includes the weights' checksum
+
+
 class PublishedModels:
     """The models of one storage.
 
@@ -38,23 +48,23 @@ class PublishedModels:
     def __init__(self, storage: Storage, cache: Path):
         self._storage, self._cache = storage, cache
 
-    def names(self) -> list[str]:
-        return [name for name in self._storage.names(FOLDER) if self._storage.exists(f"{FOLDER}/{name}/{RECORD}")]
+    def all(self) -> list[Model]:
+        return [model for name in self._storage.names(FOLDER) if (model := self.find(name))]
 
-    def find(self, name: str) -> Published | None:
+    def find(self, name: str) -> Model | None:
+        """Read at once, for it may be deleted at any moment: None if any of it is gone, or cannot be read."""
+        place = self._place(name)
         try:
-            return read_contract(Published, self._place(name).read(RECORD), f"model {name}")
+            record, card = place.read(RECORD), place.read(CARD)
+            return Model(
+                read_contract(Published, record, f"model {name}"),
+                read_contract(ModelCard, card, f"the card of model {name}"),
+                commit_of(card),
+            )
         except (FileNotFoundError, ValueError):
             return None
 
-    def card(self, name: str) -> ModelCard:
-        return read_contract(ModelCard, self._place(name).read(CARD), f"the card of model {name}")
-
-    def commit(self, name: str) -> str:
-        """The hash of all that the card says, which includes the weights' checksum."""
-        return hashlib.sha256(self._place(name).read(CARD)).hexdigest()[:40]
-
-    def publish(self, name: str, owner: str | None, job: str, source: Storage, dataset: str) -> Published:
+    def publish(self, name: str, owner: str | None, job: str, source: Storage, dataset: str) -> Model:
         """Copy a model out of its job's folder; the card takes its new name, and the dataset's own."""
         try:
             card = read_contract(ModelCard, source.read(CARD), "the model's card").changed(id=name, dataset=dataset)
@@ -64,10 +74,10 @@ class PublishedModels:
         place = self._place(name)
         place.write(WEIGHTS, weights)
         place.write(README, readme(card).encode())
-        place.write(CARD, card.to_bytes())
+        place.write(CARD, content := card.to_bytes())
         record = Published(name=name, owner=owner, job=job, created_at=round(time.time(), 3))
         place.write(RECORD, record.to_bytes())
-        return record
+        return Model(record, card, commit_of(content))
 
     def delete(self, name: str) -> None:
         self._place(name).delete(RECORD)
@@ -78,7 +88,7 @@ class PublishedModels:
         try:
             if self._storage.local:
                 return open_regular(self._storage.root, f"{FOLDER}/{name}/{file}")
-            kept = self._cache / FOLDER / self.commit(name)
+            kept = self._cache / FOLDER / commit_of(self._place(name).read(CARD))
             if not (kept / file).exists():
                 Storage(kept).write(file, self._place(name).read(file))
             return open_regular(kept, file)
@@ -87,6 +97,10 @@ class PublishedModels:
 
     def _place(self, name: str) -> Storage:
         return self._storage.inside(f"{FOLDER}/{name}")
+
+
+def commit_of(card: bytes) -> str:
+    return hashlib.sha256(card).hexdigest()[:40]
 
 
 def git_checksum(file: int) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rayctsl.card import CARD, PHI, README
 from rayctsl.jobs.model_card import WEIGHTS
 from serve import models
-from serve.models import git_checksum
+from serve.models import Model, git_checksum
 
 if TYPE_CHECKING:
     from serve.index import IndexEntry
@@ -42,12 +42,12 @@ class Repository:
 def find_repository(service: Service, name: str) -> Repository | None:
     if (entry := service.index.by_id.get(name)) is not None:
         return of_initialization(entry)
-    return of_model(service, name) if service.models.find(name) is not None else None
+    return of_model(model) if (model := service.models.find(name)) else None
 
 
 def all_repositories(service: Service) -> list[Repository]:
     found = [of_initialization(entry) for entry in service.index.newest_first]
-    return found + [of_model(service, name) for name in service.models.names()]
+    return found + [of_model(model) for model in service.models.all()]
 
 
 def of_initialization(entry: IndexEntry) -> Repository:
@@ -57,6 +57,6 @@ def of_initialization(entry: IndexEntry) -> Repository:
     )
 
 
-def of_model(service: Service, name: str) -> Repository:
-    card, commit = service.models.card(name), service.models.commit(name)
-    return Repository(name, commit, card.created, ("fine-tuned", card.dataset), models.FILES, WEIGHTS, card.sha256)
+def of_model(model: Model) -> Repository:
+    name, card, tags = model.record.name, model.card, ("fine-tuned", model.card.dataset)
+    return Repository(name, model.commit, card.created, tags, models.FILES, WEIGHTS, card.sha256)

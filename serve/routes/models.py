@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from rayctsl.contract import JsonObject
 from rayctsl.jobs.files import attempt_folder, job_folder
 from serve.datasets import shown_name
-from serve.models import Published
+from serve.models import Model
 from serve.problems import HttpProblem, documented
 from serve.routes.finetune import find_model, require_json
 from serve.routes.initializations import Fresh
@@ -59,21 +59,21 @@ def publish(service: Fresh, request: Request, id: JobName, body: PublishRequest)
         raise HttpProblem(409, f"The name '{body.name}' is taken.", "name-taken")
     source = service.storage.inside(job_folder(job.id)).inside(attempt_folder(job.attempt))
     dataset = shown_name(job.spec.dataset)
-    record = service.models.publish(body.name, caller_of(request).name, job.id, source, dataset)
-    return JSONResponse(_show(service, record).model_dump(), 201, {"location": f"/models/{body.name}"})
+    model = service.models.publish(body.name, caller_of(request).name, job.id, source, dataset)
+    return JSONResponse(_show(model).model_dump(), 201, {"location": f"/models/{body.name}"})
 
 
 @router.get("/models", operation_id="list_models", responses=documented())
 def list_models(service: Here) -> ModelList:
     """Every published model with its card."""
-    found = [record for name in service.models.names() if (record := service.models.find(name))]
-    return ModelList(data=[_show(service, record) for record in sorted(found, key=lambda one: -one.created_at)])
+    newest_first = sorted(service.models.all(), key=lambda model: -model.record.created_at)
+    return ModelList(data=[_show(model) for model in newest_first])
 
 
 @router.get("/models/{name}", operation_id="get_model", responses=documented(404, 422))
 def get_model(service: Here, name: ModelName) -> ModelDocument:
     """One model's card."""
-    return _show(service, _find(service, name))
+    return _show(_find(service, name))
 
 
 @router.delete(
@@ -85,24 +85,25 @@ def get_model(service: Here, name: ModelName) -> ModelDocument:
 )
 def delete_model(service: Here, request: Request, name: ModelName) -> Response:
     """Take a published model back; its job is not touched."""
-    if not caller_of(request).owns(_find(service, name).owner):
+    if not caller_of(request).owns(_find(service, name).record.owner):
         raise HttpProblem(403, "Only the key that published a model, or an admin's, may delete it.", "not-yours")
     service.models.delete(name)
     return Response(status_code=204)
 
 
-def _find(service: Service, name: str) -> Published:
-    record = service.models.find(name)
-    if record is None:
+def _find(service: Service, name: str) -> Model:
+    model = service.models.find(name)
+    if model is None:
         raise HttpProblem(404, f"There is no published model '{name}'; GET /models lists all.", "unknown-model")
-    return record
+    return model
 
 
-def _show(service: Service, record: Published) -> ModelDocument:
+def _show(model: Model) -> ModelDocument:
+    record = model.record
     return ModelDocument(
         name=record.name,
         repository=f"rayctsl/{record.name}",
         job=record.job,
         created_at=record.created_at,
-        card=service.models.card(record.name).to_json(),
+        card=model.card.to_json(),
     )

@@ -15,6 +15,7 @@ from sqlalchemy import update
 from rayctsl.jobs.contracts import Outcome
 from rayctsl.jobs.files import SPEC, job_folder
 from rayctsl.jobs.job import run_job
+from rayctsl.storage import Storage
 from serve.bench.instance import make_dataset, make_initialization
 from serve.inbox import Upload
 from serve.jobs.rows import JobRow
@@ -203,6 +204,37 @@ def test_a_published_model_outlives_its_job_as_a_repository(inside: Service, ask
     assert ask("DELETE", "/models/bands-v1").status_code == 204
     assert ask("GET", "/models/bands-v1").status_code == 404
     assert not (Path(inside.storage.root) / "models" / "bands-v1").exists()
+
+
+def test_a_model_that_is_deleted_while_it_is_listed_is_left_out(
+    inside: Service, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, read = finished(inside, ask), Storage.read
+    for name in ("going", "staying"):
+        assert ask("POST", f"/finetune/{job.id}/publish", json={"name": name}).status_code == 201
+
+    def read_late(storage: Storage, name: str) -> bytes:
+        content = read(storage, name)
+        if name == "published.json" and "going" in storage.root:
+            inside.models.delete("going")
+        return content
+
+    monkeypatch.setattr(Storage, "read", read_late)
+    for path, found in (
+        ("/models", "name"),
+        ("/api/models", "id"),
+        ("/models/going", None),
+        ("/api/models/rayctsl/going", None),
+    ):
+        answer = ask("GET", path)
+        assert answer.status_code == (200 if found else 404), path
+        if found:
+            listed = answer.json() if path.startswith("/api") else answer.json()["data"]
+            assert [each[found].rsplit("/")[-1] for each in listed if "shifting" not in each[found]] == ["staying"]
+        monkeypatch.setattr(Storage, "read", read)
+        if inside.models.find("going") is None:
+            assert ask("POST", f"/finetune/{job.id}/publish", json={"name": "going"}).status_code == 201
+        monkeypatch.setattr(Storage, "read", read_late)
 
 
 def test_a_job_without_a_model_is_not_published(inside: Service, ask: Ask) -> None:
