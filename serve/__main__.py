@@ -89,6 +89,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _serve(options: argparse.Namespace) -> int:
     from rayctsl.registry import storage_root
+    from serve.memory import return_freed_memory
     from serve.settings import Settings
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -122,6 +123,7 @@ def _serve(options: argparse.Namespace) -> int:
         worker_idle_seconds=_idle_seconds(options),
         warm_workers=0 if options.address else 1,
     )
+    return_freed_memory()
     check_storage(options.storage)
     check_port(settings.host, settings.port)
     settings.folder.mkdir(parents=True, exist_ok=True)
