@@ -14,6 +14,7 @@ from rayctsl.cluster.faults import is_device_fault
 from rayctsl.cluster.resources import choose_num_learners, gpus_of, how_many
 from rayctsl.config import TopologyConfig
 from rayctsl.learning.engine import EngineFault, LocalEngine
+from tests.cluster.nodes import remove_node
 
 pytestmark = pytest.mark.ray
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.ray
 def gpu_node(ray_nodes: Any) -> Iterator[Any]:
     node = ray_nodes.add_node(num_cpus=4, num_gpus=2)
     yield node
-    ray_nodes.remove_node(node)
+    remove_node(ray_nodes, node)
 
 
 class Failing:

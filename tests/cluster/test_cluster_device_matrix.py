@@ -21,6 +21,7 @@ from rayctsl.cluster.engine import RayEngine
 from rayctsl.config import METHOD_CONFIGS
 from rayctsl.learning.engine import LocalEngine
 from tests import strict_device as accelerator
+from tests.cluster.nodes import remove_node
 from tests.device_walk import Outcome, make_data, problem_of, walk
 from tests.kept_actors import Pool, keep_actors
 
@@ -73,7 +74,7 @@ def gpu_actors(ray_nodes: Any) -> Iterator[Pool]:
     pool = Pool(num_gpus=0.001)
     yield pool
     pool.close()
-    ray_nodes.remove_node(node)
+    remove_node(ray_nodes, node)
 
 
 def compare(found: Outcome, expected: Outcome) -> None:

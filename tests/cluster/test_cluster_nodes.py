@@ -11,6 +11,7 @@ from rayctsl.bench.killer import Killer
 from rayctsl.cluster.engine import RayEngine
 from rayctsl.cluster.testbed import Testbed
 from rayctsl.learning.engine import LocalEngine
+from tests.cluster.nodes import remove_node
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -22,7 +23,7 @@ def more_nodes(ray_nodes):
     yield nodes
     for node in nodes:
         if node in ray_nodes.worker_nodes:
-            ray_nodes.remove_node(node)
+            remove_node(ray_nodes, node)
 
 
 def test_two_nodes_and_one_for_the_meta_learner_give_the_phi_of_one_process(more_nodes, tiny_problem):
@@ -50,7 +51,7 @@ def test_nodes_learners_and_the_meta_learner_may_die(ray_nodes, tmp_path):
     drive_under(Killer(plan, disturbance.journal, testbed), disturbance)
     result = report(disturbance, undisturbed(disturbance))
     for node in testbed.nodes:
-        ray_nodes.remove_node(node)
+        remove_node(ray_nodes, node)
     assert result["kills"] == {"node": 1, "learner": 1, "meta-learner": 1}
     assert result["recoveries"] >= 3
     assert result["phi_identical"]
