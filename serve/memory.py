@@ -7,18 +7,11 @@ pictures and uploads leaves a service a quarter larger, although it holds nothin
 
 from __future__ import annotations
 
-import ctypes
+from rayctsl.malloc import ARENA_MAX, MMAP_THRESHOLD, TRIM_THRESHOLD, set_malloc
 
-ARENA_MAX, MMAP_THRESHOLD, TRIM_THRESHOLD = -8, -3, -1  # glibc's names for what mallopt sets
 LARGE = 2**17  # bytes, from which on a piece is the system's, and is given back at once
 
 
 def return_freed_memory() -> bool:
     """To be called before threads start; False where the C library cannot be told."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):
-        return False
-    settings = {ARENA_MAX: 2, MMAP_THRESHOLD: LARGE, TRIM_THRESHOLD: LARGE}
-    accepted = [mallopt(name, value) for name, value in settings.items()]
-    return all(accepted)
+    return set_malloc({ARENA_MAX: 2, MMAP_THRESHOLD: LARGE, TRIM_THRESHOLD: LARGE})

@@ -5,7 +5,6 @@ None of it changes what is computed, except by rounding: `InnerLearner` and `Tas
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -18,7 +17,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-MMAP_MAX, TRIM_THRESHOLD, TOP_PAD = -4, -1, -2  # glibc's names for what mallopt sets
+from rayctsl.malloc import MMAP_MAX, TOP_PAD, TRIM_THRESHOLD, set_malloc
+
 COMPILED_SHAPES = 512  # how many pairs of image size and class count one process may compile
 
 PROBE = """
@@ -37,14 +37,8 @@ def keep_freed_memory() -> bool:
     By default every large tensor is fresh memory from the kernel, which clears it page by page, and goes back when
     freed. Step after step asks for the same sizes, and the pages cost up to a quarter of a step.
     """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):
-        return False
     largest = 2**31 - 1
-    settings = {MMAP_MAX: 0, TRIM_THRESHOLD: largest, TOP_PAD: 2**26}
-    accepted = [mallopt(name, value) for name, value in settings.items()]
-    return all(accepted)
+    return set_malloc({MMAP_MAX: 0, TRIM_THRESHOLD: largest, TOP_PAD: 2**26})
 
 
 def set_arithmetic(precision: str = "fp32", deterministic: bool = False) -> None:
