@@ -55,6 +55,9 @@ def tune_cells(suite: Suite, root: str) -> list[Cell[TuneArguments]]:
                 arguments = TuneArguments(
                     config=config.model_dump(mode="json"), validation=validation, seed=seed, gpus=suite.gpus
                 )
+                start = suite.start_config(method, trajectories=tune.trajectories, seed=seed, root=root)
+                if start is not None:
+                    arguments["start"] = start.model_dump(mode="json")
                 cells.append(Cell(trial_name(method, candidate, number), arguments))
     return cells
 
@@ -118,6 +121,9 @@ def train_cells(suite: Suite, chosen: Mapping[str, Candidate], root: str) -> lis
             gpus=suite.gpus,
             run=f"runs/{training.name.removeprefix('train-')}",
         )
+        start = suite.start_config(method, inner_steps=length, seed=training.seed, root=root)
+        if start is not None:
+            arguments["start"] = start.model_dump(mode="json")
         cells.append(Cell(training.name, arguments))
     return cells
 

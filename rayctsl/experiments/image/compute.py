@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import io
+import tempfile
+from collections import Counter
 
 import torch
+from safetensors.torch import save_file
+from torch import Tensor
 
+from rayctsl.card import PHI
 from rayctsl.config import Config, FinetuneConfig, ValidationConfig, build_config, dump_config
 from rayctsl.data.library import open_dataset
 from rayctsl.device import choose_device
@@ -33,16 +38,26 @@ from rayctsl.storage import Storage
 
 def tune(arguments: TuneArguments) -> TuneResult:
     """Train with a candidate and score phi on images of the meta-training tasks that it did not see."""
-    config = build_config(arguments["config"])
-    validation, seed = ValidationConfig.model_validate(arguments["validation"]), arguments["seed"]
-    device = prepare_device(arguments["gpus"])
-    engine = LocalEngine(training_problem(config, validation, seed), device)
-    try:
+    config, seed = build_config(arguments["config"]), arguments["seed"]
+    validation = ValidationConfig.model_validate(arguments["validation"])
+    device, spent = prepare_device(arguments["gpus"]), Counter[str]()
+
+    def trained(config: Config) -> dict[str, Tensor]:
+        engine = LocalEngine(training_problem(config, validation, seed), device)
         engine.run(0, config.total_steps)
+        spent.update(_spent(engine))
+        return engine.name_phi(kept_phi(engine.meta.state()))
+
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            begun = config
+            if "start" in arguments:
+                save_file(trained(build_config(arguments["start"])), f"{folder}/{PHI}")
+                begun = _starting_from(f"{folder}/{PHI}", config)
+            phi = trained(begun)
     except NonFiniteLoss as error:
         return {"accuracy": None, "diverged": str(error)}
-    phi = engine.name_phi(kept_phi(engine.meta.state()))
-    return {"accuracy": validate(phi, config, validation, seed, device), "spent": _spent(engine)}
+    return {"accuracy": validate(phi, config, validation, seed, device), "spent": dict(spent)}
 
 
 def train(arguments: TrainArguments, out: str) -> TrainResult:
@@ -51,12 +66,13 @@ def train(arguments: TrainArguments, out: str) -> TrainResult:
     Returns the loss averaged over tasks and over every K steps, and a point for every phi that was kept.
     """
     config, storage = build_config(arguments["config"]), Storage(out).inside(arguments["run"])
-    problem, device = Problem.of(config), prepare_device(arguments["gpus"])
-    folder = _open_run(storage, config)
-    keeper = Keeper(storage, arguments["checkpoints"])
-    hooks, diverged = Hooks(after_chunk=keeper.keep), None
+    device, before = prepare_device(arguments["gpus"]), dict[str, int]()
+    if "start" in arguments:
+        start = _trained(build_config(arguments["start"]), Storage(out).inside(f"{arguments['run']}-start"), device)
+        config, before = _starting_from(f"{start.path}/{PHI}", config), start.card.spent
+    keeper, diverged = Keeper(storage, arguments["checkpoints"]), None
     try:
-        train_with(LocalEngine(problem, device), problem, folder, hooks=hooks, log=io.StringIO(), stop_on_signals=False)
+        _trained(config, storage, device, Hooks(after_chunk=keeper.keep))
     except NonFiniteLoss as error:
         diverged = str(error)
     run = keeper.run
@@ -67,8 +83,22 @@ def train(arguments: TrainArguments, out: str) -> TrainResult:
     ]
     if diverged is None:
         points.append(_kept(open_initialization(str(storage)), arguments, "initialization", run.total))
+    for point in points:
+        point["spent"] = {kind: count + before.get(kind, 0) for kind, count in point["spent"].items()}
     storage.delete_folder("checkpoints")  # to compute a finished cell again means from the beginning
-    return {"points": points, "losses": _losses(run), "diverged": diverged}
+    losses = [[steps + before.get("inner", 0), loss] for steps, loss in _losses(run)]
+    return {"points": points, "losses": losses, "diverged": diverged}
+
+
+def _trained(config: Config, storage: Storage, device: str, hooks: Hooks | None = None) -> Initialization:
+    """A run in a folder, from the snapshots of an earlier attempt on."""
+    problem, folder = Problem.of(config), _open_run(storage, config)
+    engine = LocalEngine(problem, device)
+    return train_with(engine, problem, folder, hooks=hooks, log=io.StringIO(), stop_on_signals=False)
+
+
+def _starting_from(weights: str, config: Config) -> Config:
+    return config.model_copy(update={"model": config.model.model_copy(update={"weights": weights})})
 
 
 class Keeper:

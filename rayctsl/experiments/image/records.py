@@ -6,7 +6,7 @@ All of them are JSON in the experiment's folder.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from rayctsl.contract import Json, JsonObject
 
@@ -15,6 +15,7 @@ Candidate = dict[str, bool | int | float | str | None]  # config keys that a sea
 
 class TuneArguments(TypedDict):
     config: JsonObject  # of the trial's run
+    start: NotRequired[JsonObject]  # of the run before it, whose phi it begins with
     validation: JsonObject
     seed: int
     gpus: float
@@ -28,6 +29,7 @@ class TuneResult(TypedDict, total=False):
 
 class TrainArguments(TypedDict):
     config: JsonObject
+    start: NotRequired[JsonObject]
     checkpoints: list[int]  # inner steps of each task at which phi is kept
     gpus: float
     run: str  # the run's folder, inside the experiment's

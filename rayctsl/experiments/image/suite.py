@@ -44,6 +44,16 @@ class TuneConfig(Section):
     """The fine-tuning that scores a trial, on images of the meta-training tasks that the trial did not see."""
 
 
+class Start(Section):
+    """A warm start: another method trains first, and the phi that it leaves is where the row begins."""
+
+    method: str = "single"
+    settings: Candidate = Field(default_factory=dict)
+    """Its config keys. Example: {source: cifar10, alpha: 0.02, beta: 0.02}"""
+    share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Of the row's inner steps; it has the rest for itself."""
+
+
 class LengthsConfig(Section):
     """Accuracy against K: more trainings, with as many inner steps in all."""
 
@@ -64,6 +74,8 @@ class Suite(Section):
     A method may stand here several times with names of its own after a plus. Example: shifting+pull: {pull: 0.01}"""
     ablations: dict[str, str] = Field(default_factory=dict)
     """Method -> the method whose step sizes it takes over, to differ from it in one thing only."""
+    starts: dict[str, Start] = Field(default_factory=dict)
+    """Row of `methods` -> what trains before it. Example: shifting+warm: {settings: {source: cifar10}}"""
     tune: TuneConfig = TuneConfig()
     seeds: Count = 5
     """Training seeds, for mean and interval."""
@@ -88,7 +100,10 @@ class Suite(Section):
             raise ValueError(f"{sorted(both)[0]!r} is both a source and a target")
         if any(at >= config.trajectories for at in self.checkpoints):
             raise ValueError(f"checkpoints must lie before the last trajectory, {config.trajectories}")
-        for name in (*self.methods, *self.lengths.methods, *self.ablations, *self.ablations.values()):
+        if unknown := sorted(set(self.starts) - set(self.methods)):
+            raise ValueError(f"starts: there is no method {unknown[0]!r}{suggest(unknown[0], self.methods)}")
+        named = (*self.methods, *self.lengths.methods, *self.ablations, *self.ablations.values())
+        for name in (*named, *(start.method for start in self.starts.values())):
             if base_method(name) not in METHOD_CONFIGS:
                 raise ValueError(f"method {base_method(name)!r} is unknown{suggest(base_method(name), METHOD_CONFIGS)}")
         for length in self.lengths.inner_steps:
@@ -104,6 +119,7 @@ class Suite(Section):
         for name in self.methods:
             for candidate in self.candidates(name):
                 self.config(name, candidate)
+            self.start_config(name, trajectories=self.tune.trajectories)
         return self
 
     @property
@@ -149,9 +165,44 @@ class Suite(Section):
         Args:
             trajectories: of the base's K, for a shorter run.
         """
+        whole = trajectories or build_config(self.base).trajectories
+        return self._config(method, candidate, whole - self._before(method, whole), inner_steps, seed, root)
+
+    def start_config(
+        self,
+        method: str,
+        *,
+        inner_steps: int | None = None,
+        trajectories: int | None = None,
+        seed: int = 0,
+        root: str | None = None,
+    ) -> Config | None:
+        """The run config of what trains before a method; with it the method takes as many steps as others."""
+        if method not in self.starts:
+            return None
+        start, whole = self.starts[method], trajectories or build_config(self.base).trajectories
+        before = self._before(method, whole)
+        if not 0 < before < whole:
+            raise ValueError(
+                f"starts: a share of {start.share:g} leaves {method} or its start no trajectory of {whole}"
+            )
+        return self._config(start.method, start.settings, before, inner_steps, seed, root)
+
+    def _before(self, method: str, trajectories: int) -> int:
+        """How many of a row's trajectories its warm start takes."""
+        return round(self.starts[method].share * trajectories) if method in self.starts else 0
+
+    def _config(
+        self,
+        method: str,
+        candidate: Candidate,
+        trajectories: int,
+        inner_steps: int | None,
+        seed: int,
+        root: str | None,
+    ) -> Config:
         base = build_config(self.base)
-        length = inner_steps or base.inner_steps
-        total = base.inner_steps * (trajectories or base.trajectories)
+        length, total = inner_steps or base.inner_steps, base.inner_steps * trajectories
         if kind_of(method).one_task:  # to spend on it what the others spend on all
             total *= len(base.data.tasks)
         overrides = {
@@ -174,9 +225,10 @@ class Suite(Section):
 
     def checkpoint_steps(self, method: str) -> list[int]:
         """Where along a training phi is kept, in inner steps of each of its tasks."""
-        kind = kind_of(method)
+        kind, before = kind_of(method), self._before(method, build_config(self.base).trajectories)
         factor = len(self.sources) if kind.one_task else 1
-        return [at * self.inner_steps * factor for at in self.checkpoints] if kind.trains else []
+        kept = [at - before for at in self.checkpoints if at > before]
+        return [at * self.inner_steps * factor for at in kept] if kind.trains else []
 
     def _spacing(self, method: str) -> int:
         """Runs pause at snapshots, so every checkpoint must be one."""
