@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 
+import anyio.to_thread
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 from starlette.responses import JSONResponse
@@ -34,6 +35,9 @@ DESCRIPTION = """Initializations to download and fine-tuning over HTTP.
 Every path is also there under `/v1`. Errors are problem+json. Where the operator has set a token or made keys,
 everything but the page, this document and the probes wants `Authorization: Bearer …`."""
 
+# Routes compute more than they wait: more threads than this only take turns more often, and each answer comes later.
+THREADS = 8
+
 
 def create_app(settings: Settings) -> FastAPI:
     """Build the service; its database is opened here, its dispatcher starts with the application."""
@@ -41,6 +45,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
         await service.start()
         try:
             yield
