@@ -44,7 +44,7 @@ class TuneConfig(Section):
     """The fine-tuning that scores a trial, on images of the meta-training tasks that the trial did not see."""
 
 
-class Start(Section):
+class WarmStart(Section):
     """A warm start: another method trains first, and the phi that it leaves is where the row begins."""
 
     method: str = "single"
@@ -74,7 +74,7 @@ class Suite(Section):
     A method may stand here several times with names of its own after a plus. Example: shifting+pull: {pull: 0.01}"""
     ablations: dict[str, str] = Field(default_factory=dict)
     """Method -> the method whose step sizes it takes over, to differ from it in one thing only."""
-    starts: dict[str, Start] = Field(default_factory=dict)
+    starts: dict[str, WarmStart] = Field(default_factory=dict)
     """Row of `methods` -> what trains before it. Example: shifting+warm: {settings: {source: cifar10}}"""
     tune: TuneConfig = TuneConfig()
     seeds: Count = 5
