@@ -6,6 +6,7 @@ from rayctsl.experiments.image.plots import plot_lengths
 from rayctsl.experiments.lengths import tables
 from rayctsl.experiments.lengths.plots import plot_costs, plot_finetuning
 from rayctsl.experiments.lengths.results import Results
+from rayctsl.experiments.lengths.rivals import rivals_table
 from rayctsl.experiments.output import Output
 
 
@@ -20,6 +21,7 @@ def write_report(results: Results, out: Output, step_seconds: float, exchange_se
     costs = tables.cost_curves(results, step_seconds, exchange_seconds)
     if costs:
         out.write_figure("lengths_cost", plot_costs(costs))
+        lines += [rivals_table(results, step_seconds, exchange_seconds), ""]
         lines += [tables.cost_table(costs), "", "![Three accounts of cost](lengths_cost.png)", ""]
     steps, sizes = tables.finetuning(results, "steps"), tables.finetuning(results, "train_size")
     if steps or sizes:

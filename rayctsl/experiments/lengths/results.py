@@ -40,7 +40,7 @@ class Spent(TypedDict):
     seed: int
     alpha: float
     beta: float
-    tasks: int  # that it trains on
+    tasks: float  # side by side; the mean over its steps where a warm start has trained on one
     meta_updates: int
     gradients: dict[str, int]  # inner, held_out, hessian, over all tasks
     seconds: float  # in one process, with whatever else the machine did
@@ -101,6 +101,8 @@ def _training(suite: str, cell: JsonObject) -> Spent:
     config, gradients = build_config(cell["arguments"]["config"]), cell["result"]["points"][-1]["spent"]
     assert config.method.beta is not None
     method, inner_steps, seed = _named(cell["arguments"]["run"])
+    start = cell["arguments"].get("start")
+    steps = config.total_steps + (build_config(start).total_steps if start else 0)
     return Spent(
         suite=suite,
         method=method,
@@ -108,7 +110,7 @@ def _training(suite: str, cell: JsonObject) -> Spent:
         seed=seed,
         alpha=config.inner.alpha,
         beta=config.method.beta,
-        tasks=gradients["inner"] // max(config.total_steps, 1),
+        tasks=gradients["inner"] / max(steps, 1),
         meta_updates=count_meta_updates(config) if config.total_steps else 0,
         gradients=gradients,
         seconds=round(cell["seconds"], 1),

@@ -13,6 +13,7 @@ from rayctsl.experiments.lengths import results as collected
 from rayctsl.experiments.lengths import tables
 from rayctsl.experiments.lengths.report import write_report
 from rayctsl.experiments.lengths.results import Results, Spent, count_meta_updates, read_results
+from rayctsl.experiments.lengths.rivals import rivals_table
 from rayctsl.experiments.output import Output
 
 
@@ -77,6 +78,22 @@ def test_three_accounts_of_cost():
     assert alone.seconds == pytest.approx(400.0)
     costly = tables.cost(spent("imaml", 1000, 5, 8, held_out=40, hessian=200), 20_000, step, exchange)
     assert costly.gradients == 20_000 + (40 + 2 * 200) // 2
+
+
+def test_rivals_at_equal_steps_and_by_the_clock(results):
+    results["tests"] += [row_of("shifting+pull", 1000, seed, 36.0 + seed) for seed in range(3)]
+    for steps, accuracy in ((10_000, 30.0), (20_000, 33.0), (40_000, 37.0)):
+        results["tests"] += [
+            row_of("single", 100, seed, accuracy + seed, spent=steps, final=steps == 40_000) for seed in range(3)
+        ]
+    results["trainings"] += [spent("shifting+pull", 1000, 5, 8000), spent("single", 100, 1, 40_000)]
+    lines = rivals_table(results, 0.01, 0.0025).splitlines()
+    # Ours takes 8,000 steps of 10 ms and 8,000 exchanges of 2.5: 100 s, in which `single` takes 10,000 steps.
+    assert "| shifting+pull | 1,000 | 37.0 ± 2.5 | shifting | +2.0 ± 0.0 | +2.0 ± 0.0, 40,000 |" in lines
+    assert "| shifting+pull | 1,000 | 37.0 ± 2.5 | reptile | +4.5 ± 0.0 | +4.5 ± 0.0, 40,000 |" in lines
+    assert "| shifting+pull | 1,000 | 37.0 ± 2.5 | single | -1.0 ± 0.0 | +6.0 ± 0.0, 10,000 |" in lines
+    assert "| shifting | 10 | 30.0 | reptile | -1.0 |  |" in lines  # what it cost is not known
+    assert len(lines) == 2 + 3 + 2 + 2
 
 
 @pytest.mark.parametrize(("method", "expected"), [("shifting", 12), ("reptile", 3), ("mtl", 12)])
