@@ -69,6 +69,21 @@ def test_ray_calls_give_everyone_every_total(learners: int):
         assert torch.equal(torch.stack(totals), vectors.sum(1))
 
 
+def test_a_total_is_where_the_vector_was(strict_device: str):
+    vector = torch.arange(3.0, dtype=torch.float64).to(strict_device)
+    connection = connect(SharedMemoryPlan(f"rayctsl-test-{uuid.uuid4().hex[:8]}", 3, 1, 1, 0), timeout_seconds=60)
+    callers: list[Contributor] = []
+    collector = Collector("now", 60, 1, lambda message: [caller.receive(message) for caller in callers])
+    callers.append(Contributor("now", 60, collector.hand_in))
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(callers[0], vector)
+        totals = [connection(vector).result(), collector(torch.zeros_like(vector)), answer.result()]
+        for total in totals:
+            assert total.device.type == vector.device.type != "cpu"
+            assert total.cpu().tolist() == [0, 1, 2]
+    connection.close()
+
+
 def test_ray_calls_that_wait_are_woken():
     caller = Contributor("now", 60, lambda message: None)
     threading.Timer(0.05, caller.abort).start()
