@@ -146,5 +146,5 @@ def test_a_signal_that_a_library_swallows_is_not_lost():
 
 def test_make_clean_keeps_results():
     root = Path(__file__).parents[2]
-    recipe = subprocess.check_output(["make", "--dry-run", "clean"], cwd=root, text=True)
+    recipe = subprocess.check_output(["make", "--dry-run", "--no-print-directory", "clean"], cwd=root, text=True)
     assert recipe.strip() == "rm -rf .venv"
