@@ -24,10 +24,13 @@ SELECT ?= -m "not long"
 suite: $(VENV)
 	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(SELECT)
 
-# Line and branch coverage, of the processes that tests start too.
+# Line and branch coverage, of the processes that tests start too. Proofs and measurements run in long tests.
+PROOFS := tests/bench tests/cluster/test_cluster_nodes.py tests/serve/test_serve_bench.py tests/serve/test_serve_recovery.py \
+	tests/serve/test_serve_uploads.py tests/serve/test_serve_openapi.py::test_no_guest_hurts_the_service
 coverage: $(VENV)
 	rm -f .coverage .coverage.*
 	$(BIN)/python -m coverage run -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(SELECT)
+	$(BIN)/python -m coverage run -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -m long $(PROOFS)
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python tests/coverage_by_room.py
 

@@ -19,10 +19,12 @@ BLOCK = 1024 * 1024
 
 
 def measure(megabytes: int, rounds: int) -> dict[str, float]:
-    with tempfile.TemporaryDirectory(prefix="rayctsl-bench-") as name:
+    with (
+        tempfile.TemporaryDirectory(prefix="rayctsl-bench-") as name,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
         folder = Path(name)
         identifier, path = _large_initialization(folder / "storage", megabytes)
-        listener = socket.create_server(("127.0.0.1", 0))
         bare = multiprocessing.get_context("fork").Process(target=_sendfile_server, args=(listener, path), daemon=True)
         bare.start()
         try:

@@ -1,9 +1,12 @@
-"""The proofs judge themselves rightly: what is warming up is no leak, and what leaks is."""
+"""The proofs judge themselves rightly: what is warming up is no leak, and what leaks is. The measures run."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from serve.bench.__main__ import main
 from serve.bench.fuzz import growth
 
 
@@ -17,3 +20,26 @@ def memory(seconds: int, leak: float) -> list[tuple[float, float]]:
 def test_memory_counts_from_the_end_of_the_warm_up(minutes: int) -> None:
     assert growth(memory(60 * minutes, leak=0.0)) == pytest.approx(0.0, abs=0.01)
     assert growth(memory(60 * minutes, leak=40 / minutes)) > 0.1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("command", "keys"),
+    [
+        (["download", "--megabytes", "2", "--rounds", "2"], ["service_mb_per_s", "sendfile_mb_per_s", "median_ratio"]),
+        (["list", "--initializations", "3", "--jobs", "3", "--clients", "2", "--requests", "20"], ["memory_before_mb"]),
+    ],
+    ids=["download", "list"],
+)
+def test_measures(capsys: pytest.CaptureFixture[str], command: list[str], keys: list[str]) -> None:
+    assert main(command) == 0
+    figures = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert all(figures[key] > 0 for key in keys)
+
+
+@pytest.mark.long
+@pytest.mark.ray
+def test_start(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["start", "--rounds", "2", "--dataset", "stripes"]) == 0
+    figures = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert 0 < figures["first_step_s"]["median"] <= figures["heard_s"]["median"]

@@ -1,0 +1,23 @@
+"""Measurements that take a while even when they are as small as can be: `make test-all`, `make coverage`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bench.test_bench_command import run
+
+pytestmark = pytest.mark.long
+
+
+def test_data(capsys: pytest.CaptureFixture[str]):
+    result = run(capsys, "data", "--batch-size", "8", "--size", "8", "--rounds", "1")
+    assert result["ratio"] == pytest.approx(result["images_per_s"] / result["obvious_images_per_s"])
+    one, four = (result["mapped_megabytes_by_processes"][count] for count in ("1", "4"))
+    assert four < 2 * one, "processes that map one file share it"
+
+
+@pytest.mark.parametrize("storage", ["local", "s3"])
+def test_drivers(capsys: pytest.CaptureFixture[str], storage: str):
+    result = run(capsys, "drivers", "--tries", "2", "--storage", storage)
+    assert (result["one_wrote_one_refused"], result["whole_and_identical"]) == (2, 2)
+    assert result["outcomes"] == ["refused and wrote"]
