@@ -87,12 +87,11 @@ class Side:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
         try:
-            self._process.wait(timeout=60)
+            self._process.communicate(timeout=60)  # closes both pipes
         except subprocess.TimeoutExpired:
             self._process.kill()
+            self._process.communicate()
 
 
 def measure_against(

@@ -46,17 +46,18 @@ class Bare:
     """A process that answers 200 to everything: what the probes would take here if the service did nothing at all."""
 
     def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self.process = multiprocessing.get_context("fork").Process(target=self._serve, daemon=True)
-        self.process.start()
+        with socket.create_server(("127.0.0.1", 0)) as listener:  # the child has its own
+            self.port: int = listener.getsockname()[1]
+            self.process = multiprocessing.get_context("fork").Process(target=_always_200, args=[listener], daemon=True)
+            self.process.start()
 
-    def _serve(self) -> None:
-        while True:
-            connection, _ = self._listener.accept()
-            with connection:
-                connection.recv(65536)
-                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+
+def _always_200(listener: socket.socket) -> None:
+    while True:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
 
 
 class Lookout(threading.Thread):

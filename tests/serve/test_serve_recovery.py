@@ -82,7 +82,9 @@ def test_jobs_wait_while_ray_is_down_and_go_on_with_the_next(
 ) -> None:
     record = service.storage / "service" / "ray.json"
     first = json.loads(record.read_text())
-    running = http.post("/finetune", json={**BODY, "steps": 800, "evaluate_every": 80}).json()
+    running = http.post(
+        "/finetune", json={**BODY, "steps": 8000, "evaluate_every": 800}
+    ).json()  # longer than Ray takes to die
     follow(http, running["id"], "running")
     workers = [json.loads(path.read_text())["pid"] for path in (service.storage / "workers").glob("*/alive.json")]
     os.killpg(first["pid"], signal.SIGKILL)  # the head and what is in its process group
