@@ -27,6 +27,8 @@ def term_as_interrupt() -> Iterator[None]:
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         _received.append(signum)
+        if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in the background of a script Ctrl-C means nothing
+            raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
     previous = signal.signal(signal.SIGTERM, interrupt)

@@ -144,6 +144,22 @@ def test_a_signal_that_a_library_swallows_is_not_lost():
     stop_if_asked()  # and it is not remembered
 
 
+def test_sigterm_is_heard_where_ctrl_c_is_not():
+    """As in a script's background, where shells start commands with SIGINT ignored."""
+
+    def is_stopped() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+        pytest.fail("it was not heard")
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(Terminated), term_as_interrupt():
+            is_stopped()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_make_clean_keeps_results():
     root = Path(__file__).parents[2]
     recipe = subprocess.check_output(["make", "--dry-run", "--no-print-directory", "clean"], cwd=root, text=True)
