@@ -51,6 +51,7 @@ def on_host(number: int, *command: str) -> list[str]:
 @contextmanager
 def two_hosts() -> Iterator[None]:
     """Two namespaces with a cable between them and a Ray node in each."""
+    nodes: list[subprocess.Popen[bytes]] = []
     for host in HOSTS:
         subprocess.run(["ip", "netns", "add", host], check=True)
     try:
@@ -61,9 +62,9 @@ def two_hosts() -> Iterator[None]:
             for each in ("lo", link):
                 subprocess.run(on_host(number, "ip", "link", "set", each, "up"), check=True)
         head = ["--head", f"--port={PORT}", "--include-dashboard=false"]
-        start_node(0, *head)
+        nodes.append(start_node(0, *head))
         wait_for_head()
-        start_node(1, f"--address={ADDRESSES[0]}:{PORT}")
+        nodes.append(start_node(1, f"--address={ADDRESSES[0]}:{PORT}"))
         yield
     finally:
         for number, host in enumerate(HOSTS):
@@ -73,6 +74,8 @@ def two_hosts() -> Iterator[None]:
                 with suppress(ProcessLookupError):
                     os.kill(int(pid), 9)
             subprocess.run(["ip", "netns", "del", HOSTS[number]])
+        for node in nodes:
+            node.wait()
 
 
 def wait_for_head() -> None:
