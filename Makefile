@@ -3,6 +3,9 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Where bytecode is not kept, each of the two hundred processes that a test run starts compiles the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all test-random coverage mutants check lint types suite format zoo clean
 
 demo: $(VENV)
