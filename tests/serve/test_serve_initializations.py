@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 from serve.bench.instance import Instance, make_initialization
+from tests.serve.conftest import wait_for
+
+
+def listed(client: httpx.Client) -> set[str]:
+    return {card["id"] for card in client.get("/initializations").json()["data"]}
+
+
+@pytest.fixture
+def storage(waiting_service: Instance, waiting: httpx.Client) -> Iterator[Path]:
+    """The service's storage for a test that adds initializations, which are gone again for the next."""
+    folder, before = waiting_service.storage / "initializations", listed(waiting)
+    kept = set(folder.iterdir())
+    yield waiting_service.storage
+    for made in set(folder.iterdir()) - kept:
+        shutil.rmtree(made)
+    wait_for(lambda: listed(waiting) == before)
 
 
 @pytest.fixture(scope="module")
@@ -71,16 +88,14 @@ def test_pages_join_to_the_whole_list(waiting: httpx.Client, sort: str) -> None:
         assert found == sorted(found)
 
 
-def test_new_and_damaged_initializations_are_noticed(waiting_service: Instance, waiting: httpx.Client) -> None:
-    bad = waiting_service.storage / "initializations" / "bad"
+def test_new_damaged_and_deleted_initializations_are_noticed(storage: Path, waiting: httpx.Client) -> None:
+    before, bad = listed(waiting), storage / "initializations" / "bad"
     bad.mkdir()
     (bad / "card.json").write_text("{")
-    made = make_initialization(waiting_service.storage, 7, "leap")
-    deadline = time.monotonic() + 60
-    while made.id not in (ids := [card["id"] for card in waiting.get("/initializations").json()["data"]]):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    assert len(ids) == 4
+    made = make_initialization(storage, 7, "leap")
+    wait_for(lambda: listed(waiting) == {*before, made.id})
+    shutil.rmtree(made.storage.root)
+    wait_for(lambda: listed(waiting) == before)
 
 
 def test_download_with_checksum_as_etag(waiting: httpx.Client, weights: str, phi: bytes) -> None:
@@ -128,15 +143,13 @@ def test_range_beyond_the_end_and_if_range(waiting: httpx.Client, weights: str, 
     assert waiting.get(weights, headers={"range": "bytes=10-", "if-range": '"old"'}).content == phi
 
 
-def test_damaged_weights_are_not_served(waiting: httpx.Client, waiting_service: Instance) -> None:
-    made = make_initialization(waiting_service.storage, 9, "reptile")
+def test_damaged_weights_are_not_served(storage: Path, waiting: httpx.Client) -> None:
+    made = make_initialization(storage, 9, "reptile")
     path = Path(made.storage.root) / "phi.safetensors"
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    deadline = time.monotonic() + 60
-    while (answer := waiting.get(f"/initializations/{made.id}/weights")).status_code == 404:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_for(lambda: waiting.get(f"/initializations/{made.id}/weights").status_code != 404)
+    answer = waiting.get(f"/initializations/{made.id}/weights")
     path.write_bytes(content)
     assert answer.status_code == 503
     assert "damaged" in answer.json()["detail"]
