@@ -26,6 +26,7 @@ def test_shipped_suites():
         "shared",
         "short",
         "variants",
+        "variants_taken",
         "vtab",
     ]
 
