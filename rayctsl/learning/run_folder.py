@@ -24,6 +24,7 @@ from rayctsl.learning.snapshot import (
     latest_snapshot,
     snapshot_folder,
     snapshot_folders,
+    step_of,
     write_snapshot,
 )
 from rayctsl.storage import Storage
@@ -109,14 +110,16 @@ class RunFolder:
 
     def restore(self, lease: Lease | None = None) -> RunState | None:
         """The newest whole snapshot, or None; damaged newer ones are named on the way."""
-        state, complaints = latest_snapshot(self.storage.inside("checkpoints"), lease.epoch if lease else None)
-        if complaints and state is None:
+        checkpoints = self.storage.inside("checkpoints")
+        state, complaints = latest_snapshot(checkpoints, lease.epoch if lease else None)
+        # Of step 0, as a kill in the first snapshot leaves it, nothing can be lost: the config says what was in it.
+        if complaints and state is None and any(map(step_of, snapshot_folders(checkpoints))):
             raise ValueError(
                 f"every snapshot in {self.storage} is damaged ({complaints[0]}); begin anew with --restart"
             )
+        instead = f"using the one at step {state.step}" if state else "beginning anew"
         for complaint in complaints:
-            assert state is not None
-            print(f"warning: {complaint}; using the one at step {state.step}", file=sys.stderr, flush=True)
+            print(f"warning: {complaint}; {instead}", file=sys.stderr, flush=True)
         return state
 
     @contextmanager

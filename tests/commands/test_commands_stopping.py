@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -117,6 +118,25 @@ def test_a_run_whose_every_snapshot_is_damaged_begins_anew_only_when_asked(small
     assert snapshot_folders(Storage(f"{place}/checkpoints"))  # nothing was thrown away
     folder.restart()
     assert run_local(folder.config, folder).card.sha256 == first.card.sha256
+
+
+def test_a_run_killed_in_its_first_snapshot_begins_by_itself(small_tasks, tmp_path, capsys):
+    """Its state is the config's, so nothing can be lost."""
+    from rayctsl.config import load_config
+    from rayctsl.learning.run import run_local
+    from rayctsl.learning.run_folder import RunFolder
+
+    tiny = {"data.tasks": small_tasks.split(","), "model.name": "resnet8", "model.width": 4, "batch_size": 8}
+    config, place = load_config(None, {**tiny, "inner_steps": 2, "trajectories": 1}), str(tmp_path / "run")
+    first = run_local(config, RunFolder.open(place, config))
+    for whole in (tmp_path / "run" / "checkpoints").glob("step-*"):
+        shutil.rmtree(whole)
+    half = tmp_path / "run" / "checkpoints" / "step-000000000"
+    half.mkdir()
+    (half / "meta.safetensors").write_bytes(b"half of it")
+    folder = RunFolder.open(place, resume="must")
+    assert run_local(folder.config, folder).card.sha256 == first.card.sha256
+    assert "snapshot step-000000000 is incomplete" in capsys.readouterr().err
 
 
 def test_a_folder_that_another_driver_has_is_not_deleted(small_tasks, tmp_path):

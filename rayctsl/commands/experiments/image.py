@@ -64,6 +64,7 @@ def run_suite(options: argparse.Namespace, experiment: str, suite: Suite, report
     from rayctsl.experiments.image import cells as image_cells
     from rayctsl.experiments.image import compute
     from rayctsl.experiments.image.records import Stages
+    from rayctsl.experiments.image.text import format_search
     from rayctsl.experiments.output import Output
 
     if options.cell:
@@ -75,6 +76,8 @@ def run_suite(options: argparse.Namespace, experiment: str, suite: Suite, report
     with _connected(options.address):
         tuned = stage.run("tune", image_cells.tune_cells(suite, root), compute.tune)
         if last == 0:
+            if not options.cell:
+                print(format_search(suite, tuned))
             return
         chosen = image_cells.choose(suite, tuned)
         train_cells = image_cells.train_cells(suite, chosen, root)

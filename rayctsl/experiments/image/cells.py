@@ -87,12 +87,17 @@ def choose(suite: Suite, tuned: Mapping[str, TuneResult]) -> dict[str, Candidate
 
 def score(tuned: Mapping[str, TuneResult], method: str, candidate: Candidate) -> float:
     """Validation accuracy in percent, the mean over the search's seeds; -1 when a trial diverged."""
-    accuracies, number = [], 0
-    while (name := trial_name(method, candidate, number)) in tuned:
-        accuracies.append(tuned[name].get("accuracy"))
-        number += 1
-    known = [float(accuracy) for accuracy in accuracies if accuracy is not None]
-    return sum(known) / len(known) if known and len(known) == len(accuracies) else -1.0
+    found = accuracies(tuned, method, candidate)
+    return sum(found) / len(found) if found else -1.0
+
+
+def accuracies(tuned: Mapping[str, TuneResult], method: str, candidate: Candidate) -> list[float]:
+    """Validation accuracy of every seed of the search; none at all when a trial diverged."""
+    found: list[float | None] = []
+    while (name := trial_name(method, candidate, len(found))) in tuned:
+        found.append(tuned[name].get("accuracy"))
+    known = [float(accuracy) for accuracy in found if accuracy is not None]
+    return known if len(known) == len(found) else []
 
 
 def trainings(suite: Suite) -> list[Training]:

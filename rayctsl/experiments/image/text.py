@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from rayctsl.experiments.image.cells import score
-from rayctsl.experiments.image.records import Candidate
+from rayctsl.experiments.image.cells import accuracies, choose, score
+from rayctsl.experiments.image.records import Candidate, TuneResult
 from rayctsl.experiments.image.statistics import MEAN, Interval, Speed
+from rayctsl.experiments.image.suite import Suite
 from rayctsl.experiments.image.summary import Report
+from rayctsl.statistics import mean_and_interval
 
 
 def format_table(report: Report) -> str:
@@ -60,17 +62,37 @@ def search_lines(report: Report) -> list[str]:
     lines.append("|---|---|---|---|")
     for method in report.finals:
         candidates = report.suite.candidates(method)
-        tried = [
-            f"{_words(candidate, candidates)}: {score(report.stages.tune, method, candidate):.1f}"
-            for candidate in candidates
-            if len(candidates) > 1 and method not in report.suite.ablations
-        ]
         taken = report.stages.chosen[method]
         chosen = _words(taken, candidates) + (" (edge of the grid)" if at_edge(taken, candidates) else "")
         extra = {name: count for name, count in report.spent(method).items() if name != "inner" and count}
         besides = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in extra.items())
-        lines.append(f"| {method} | {'; '.join(tried).replace('-1.0', 'diverged')} | {chosen} | {besides} |")
+        lines.append(f"| {method} | {_tried(report.suite, report.stages.tune, method)} | {chosen} | {besides} |")
     return lines
+
+
+def format_search(suite: Suite, tuned: Mapping[str, TuneResult]) -> str:
+    """What the search alone says: every method's candidates, its best, and that minus the first method's, paired."""
+    chosen, searched = choose(suite, tuned), [method for method in suite.methods if _tried(suite, tuned, method)]
+    found = {method: accuracies(tuned, method, chosen[method]) for method in searched}
+    lines = [
+        f"| method | candidates: accuracy on held-out images of the sources | best | minus {searched[0]} |",
+        "|---|---|---|---|",
+    ]
+    for method, ours in found.items():
+        pairs = zip(ours, found[searched[0]], strict=True)
+        minus = "" if method == searched[0] else format_interval(mean_and_interval([a - b for a, b in pairs]), True)
+        best = format_interval(mean_and_interval(ours))
+        lines.append(f"| {method} | {_tried(suite, tuned, method)} | {best} | {minus} |")
+    return "\n".join(lines)
+
+
+def _tried(suite: Suite, tuned: Mapping[str, TuneResult], method: str) -> str:
+    """Example: beta 0.1: 31.6; beta 1e+30: diverged"""
+    candidates = suite.candidates(method)
+    if len(candidates) == 1 or method in suite.ablations:
+        return ""
+    scores = {_words(candidate, candidates): score(tuned, method, candidate) for candidate in candidates}
+    return "; ".join(f"{words}: {'diverged' if found < 0 else f'{found:.1f}'}" for words, found in scores.items())
 
 
 def at_edge(taken: Candidate, candidates: Sequence[Candidate]) -> bool:
