@@ -124,9 +124,10 @@ def test_no_request_keeps_the_loop(application: FastAPI, archive: bytes, monkeyp
 
 
 async def _blocks(content: bytes) -> AsyncIterator[bytes]:
-    """As a server gets them from a socket."""
+    """As a server gets them from a socket: others may have their turn after each."""
     for start in range(0, len(content), 2**16):
         yield content[start : start + 2**16]
+        await asyncio.sleep(0)
 
 
 async def _ask_everything(
