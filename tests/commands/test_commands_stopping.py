@@ -15,6 +15,10 @@ from pathlib import Path
 import pytest
 
 from rayctsl.commands.train import main
+from rayctsl.config import Config, load_config
+from rayctsl.learning import run
+from rayctsl.learning.run import run_local
+from rayctsl.learning.run_folder import RunFolder
 from rayctsl.learning.snapshot import snapshot_folders, step_of
 from rayctsl.signals import Terminated, stop_if_asked, term_as_interrupt
 from rayctsl.storage import Storage
@@ -22,6 +26,11 @@ from tests.commands.test_commands_train import flags, wait_for_snapshot
 from tests.processes import of_session
 
 LONG = ["--inner-steps", "100000", "--set", "snapshot_every=20"]
+
+
+def tiny_config(tasks: str) -> Config:
+    tiny = {"data.tasks": tasks.split(","), "model.name": "resnet8", "model.width": 4, "batch_size": 8}
+    return load_config(None, {**tiny, "inner_steps": 2, "trajectories": 1})
 
 
 @contextlib.contextmanager
@@ -86,29 +95,19 @@ def test_a_start_that_fails_leaves_no_folder(ray_cluster, small_tasks, tmp_path,
 
 
 def test_a_tracker_that_is_not_there_leaves_no_folder(small_tasks, tmp_path, capsys, monkeypatch):
-    from rayctsl.config import load_config
-    from rayctsl.learning import run
-    from rayctsl.learning.run_folder import RunFolder
-
     def not_installed(*unused: object) -> None:
         raise ValueError("wandb needs the package")
 
     monkeypatch.setattr(run, "open_trackers", not_installed)
-    tiny = {"data.tasks": small_tasks.split(","), "model.name": "resnet8", "model.width": 4, "batch_size": 8}
-    config = load_config(None, tiny)
+    config = tiny_config(small_tasks)
     folder = RunFolder.open(str(tmp_path / "run"), config)
     with pytest.raises(ValueError, match="wandb"), folder.deleted_unless_begun():
-        run.run_local(config, folder)
+        run_local(config, folder)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_run_whose_every_snapshot_is_damaged_begins_anew_only_when_asked(small_tasks, tmp_path):
-    from rayctsl.config import load_config
-    from rayctsl.learning.run import run_local
-    from rayctsl.learning.run_folder import RunFolder
-
-    tiny = {"data.tasks": small_tasks.split(","), "model.name": "resnet8", "model.width": 4, "batch_size": 8}
-    config, place = load_config(None, {**tiny, "inner_steps": 2, "trajectories": 1}), str(tmp_path / "run")
+    config, place = tiny_config(small_tasks), str(tmp_path / "run")
     first = run_local(config, RunFolder.open(place, config))
     for file in (tmp_path / "run" / "checkpoints").glob("step-*/meta*"):
         file.write_bytes(b"damaged")
@@ -122,12 +121,7 @@ def test_a_run_whose_every_snapshot_is_damaged_begins_anew_only_when_asked(small
 
 def test_a_run_killed_in_its_first_snapshot_begins_by_itself(small_tasks, tmp_path, capsys):
     """Its state is the config's, so nothing can be lost."""
-    from rayctsl.config import load_config
-    from rayctsl.learning.run import run_local
-    from rayctsl.learning.run_folder import RunFolder
-
-    tiny = {"data.tasks": small_tasks.split(","), "model.name": "resnet8", "model.width": 4, "batch_size": 8}
-    config, place = load_config(None, {**tiny, "inner_steps": 2, "trajectories": 1}), str(tmp_path / "run")
+    config, place = tiny_config(small_tasks), str(tmp_path / "run")
     first = run_local(config, RunFolder.open(place, config))
     for whole in (tmp_path / "run" / "checkpoints").glob("step-*"):
         shutil.rmtree(whole)
@@ -140,9 +134,6 @@ def test_a_run_killed_in_its_first_snapshot_begins_by_itself(small_tasks, tmp_pa
 
 
 def test_a_folder_that_another_driver_has_is_not_deleted(small_tasks, tmp_path):
-    from rayctsl.config import load_config
-    from rayctsl.learning.run_folder import RunFolder
-
     folder = RunFolder.open(str(tmp_path / "run"), load_config(None, {"data.tasks": small_tasks.split(",")}))
     lease = folder.claim()
     with pytest.raises(RuntimeError), folder.deleted_unless_begun():

@@ -73,6 +73,8 @@ def search_lines(report: Report) -> list[str]:
 def format_search(suite: Suite, tuned: Mapping[str, TuneResult]) -> str:
     """What the search alone says: every method's candidates, its best, and that minus the first method's, paired."""
     chosen, searched = choose(suite, tuned), [method for method in suite.methods if _tried(suite, tuned, method)]
+    if not searched:
+        return "nothing to search: every method has one candidate"
     found = {method: accuracies(tuned, method, chosen[method]) for method in searched}
     lines = [
         f"| method | candidates: accuracy on held-out images of the sources | best | minus {searched[0]} |",

@@ -40,3 +40,8 @@ def test_the_command_prints_it(tiny, packs: Path, tmp_path: Path, capsys: pytest
     *_, row = capsys.readouterr().out.splitlines()
     assert row.startswith("| mtl | alpha 0.01, beta 0.01: ")
     assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_a_suite_that_searches_nothing_says_so(tiny):
+    suite = load_suite(tiny(methods={"shifting": {"beta": 0.1}, "scratch": {}}))
+    assert format_search(suite, {}) == "nothing to search: every method has one candidate"
