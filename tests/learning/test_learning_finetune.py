@@ -174,7 +174,8 @@ def test_command(stripes, tmp_path, capsys):
         "--steps",
         "12",
     ]
-    assert main([*arguments, "--seeds", "2", "--batch-size", "32", "--out", str(out), "--plot", str(plot)]) == 0
+    arguments += ["--seeds", "2", "--jobs", "1", "--batch-size", "32"]  # side by side: tests/jobs/test_jobs_training.py
+    assert main([*arguments, "--out", str(out), "--plot", str(plot)]) == 0
     printed = capsys.readouterr().out
     result = json.loads(out.read_text())
     assert f"{result['mean']:.2f} ± {result['interval']:.2f} %" in printed

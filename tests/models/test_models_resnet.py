@@ -217,25 +217,30 @@ import pathlib, re, sys
 sys.modules["rayctsl"] = None  # every import of it fails
 text = pathlib.Path("README.md").read_text()
 (block,) = [block for block in re.findall(r"^```python\\n(.*?)^```", text, re.M | re.S) if "load_file" in block]
-space = {}
-exec(compile(block.replace("rayctsl/zoo/glyphs/phi.safetensors", sys.argv[1]), "README.md", "exec"), space)
 from safetensors.torch import load_file, save_file
-save_file({"features": space["features"](load_file(sys.argv[2])["images"]).detach()}, sys.argv[2])
+for folder in map(pathlib.Path, sys.argv[1:]):
+    space = {}
+    program = block.replace("rayctsl/zoo/glyphs/phi.safetensors", f"{folder}/phi.safetensors")
+    exec(compile(program, "README.md", "exec"), space)
+    features = space["features"](load_file(folder / "x.safetensors")["images"]).detach()
+    save_file({"features": features}, folder / "x.safetensors")
 """
 
 
-@pytest.mark.parametrize("name", ["resnet8", "resnet20"])
-def test_the_readmes_ten_lines_are_this_network_without_rayctsl(name: str, tmp_path: Path):
-    module = build_model(ModelConfig(name=name, width=4), 3, seed=5)
-    phi = {key: value.detach() for key, value in module.named_parameters() if not key.startswith("head.")}
-    images = torch.randn(6, 3, 16, 16)
-    save_file(phi, tmp_path / "phi.safetensors")
-    save_file({"images": images}, tmp_path / "x.safetensors")
-    files = [str(tmp_path / file) for file in ("phi.safetensors", "x.safetensors")]
-    subprocess.run([sys.executable, "-c", ALONE, *files], check=True, cwd=Path(__file__).parents[2])
-    module.head = nn.Identity()
-    ours, theirs = module.train()(images), load_file(tmp_path / "x.safetensors")["features"]
-    torch.testing.assert_close(theirs, ours.detach(), atol=1e-5, rtol=1e-5)
+def test_the_readmes_ten_lines_are_these_networks_without_rayctsl(tmp_path: Path):
+    images, modules = torch.randn(6, 3, 16, 16), {}
+    for name in ("resnet8", "resnet20"):
+        module = modules[name] = build_model(ModelConfig(name=name, width=4), 3, seed=5)
+        phi = {key: value.detach() for key, value in module.named_parameters() if not key.startswith("head.")}
+        (tmp_path / name).mkdir()
+        save_file(phi, tmp_path / name / "phi.safetensors")
+        save_file({"images": images}, tmp_path / name / "x.safetensors")
+    folders = [str(tmp_path / name) for name in modules]
+    subprocess.run([sys.executable, "-c", ALONE, *folders], check=True, cwd=Path(__file__).parents[2])
+    for name, module in modules.items():
+        module.head = nn.Identity()
+        ours, theirs = module.train()(images), load_file(tmp_path / name / "x.safetensors")["features"]
+        torch.testing.assert_close(theirs, ours.detach(), atol=1e-5, rtol=1e-5)
 
 
 def test_a_phi_has_torchvisions_names():
