@@ -14,6 +14,7 @@ import pytest
 from rayctsl.client import Client, ServiceError
 from rayctsl.commands.client import main
 from serve.bench.instance import Instance, make_dataset, make_initialization
+from tests.serve.warm import WarmInstance
 
 TOKEN = "a-token-for-the-tests"
 
@@ -24,7 +25,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
     make_dataset(folder / "data")
     for seed in range(3):
         make_initialization(folder / "storage", seed)
-    with Instance(folder, "--address", "http://127.0.0.1:1", token=TOKEN).running() as instance:
+    with WarmInstance(folder, "--address", "http://127.0.0.1:1", token=TOKEN).running() as instance:
         yield instance
 
 

@@ -22,6 +22,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from rayctsl.ports import free_ports
 from serve.bench.instance import Instance, make_dataset, make_initialization
 from serve.service import Service
+from tests.serve.warm import WarmInstance
 
 SECONDS = 180_000  # milliseconds that anything on a page may take on a busy machine
 CHROMIUM = Path("/usr/bin/chromium")
@@ -120,7 +121,7 @@ def http(service: Instance) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="session")
 def waiting_service(make_world: Callable[[], Path]) -> Iterator[Instance]:
-    with Instance(make_world(), "--address", NOBODY, "--max-queued", "5").running() as instance:
+    with WarmInstance(make_world(), "--address", NOBODY, "--max-queued", "5").running() as instance:
         yield instance
 
 

@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from serve.bench.instance import Instance, make_dataset, make_initialization
+from tests.serve.warm import WarmInstance
 
 NOBODY = "http://127.0.0.1:1"
 SMALL = {"dataset": "stripes", "steps": 3}
@@ -42,7 +43,7 @@ def test_links_in_the_storage_are_not_followed(world: Path, tmp_path: Path) -> N
     second.symlink_to(tmp_path / "elsewhere")
     (third / "README.md").unlink()
     os.mkfifo(third / "README.md")
-    with Instance(world, "--address", NOBODY).running() as service:
+    with WarmInstance(world, "--address", NOBODY).running() as service:
         cards = get(service, "/initializations").json()["data"]
         assert len(cards) == 2, "an initialization behind a link is not one of this storage"
         for card in cards:
@@ -79,7 +80,7 @@ def test_bad_cards_are_left_out_and_named(world: Path) -> None:
         folder = world / "storage" / "initializations" / name
         folder.mkdir()
         (folder / "card.json").write_text(text)
-    with Instance(world, "--address", NOBODY).running() as service:
+    with WarmInstance(world, "--address", NOBODY).running() as service:
         ids = {card["id"] for card in get(service, "/initializations").json()["data"]}
         assert ids == {"early", *(card for card in ids if card.split("-")[0] in ("shifting", "reptile", "fomaml"))}
         broken = get(service, "/initializations?broken=true").json()["data"]
@@ -126,7 +127,7 @@ def test_half_sent_requests_do_not_shut_others_out(waiting_service: Instance, st
 
 
 def test_slow_requests_are_cut_off(make_world: Callable[[], Path]) -> None:
-    with Instance(make_world(), "--address", NOBODY, "--request-seconds", "1").running() as service:
+    with WarmInstance(make_world(), "--address", NOBODY, "--request-seconds", "1").running() as service:
         slow = {
             "head": b"GET /livez HTTP/1.1\r\n",
             "body": b"POST /finetune HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9\r\n\r\n{",
@@ -187,7 +188,7 @@ def test_v1_answers_with_v1_paths(waiting: httpx.Client) -> None:
 
 
 def test_the_stop_with_open_streams_is_quick_and_quiet(world: Path) -> None:
-    service = Instance(world, "--address", NOBODY)
+    service = WarmInstance(world, "--address", NOBODY)
     service.start()
     with httpx.Client(base_url=service.url, trust_env=False) as http, contextlib.ExitStack() as stack:
         job = http.post("/finetune", json=SMALL).json()["id"]
@@ -222,7 +223,7 @@ def test_a_full_disk_is_one_sentence_and_passes(small_disk: Path, tmp_path: Path
     make_dataset(tmp_path / "data")
     make_initialization(small_disk)
     (tmp_path / "storage").symlink_to(small_disk)
-    with Instance(tmp_path, "--address", NOBODY).running() as service:
+    with WarmInstance(tmp_path, "--address", NOBODY).running() as service:
         with (small_disk / "ballast").open("wb") as ballast, contextlib.suppress(OSError):
             while True:
                 ballast.write(b"x" * 65536)

@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, exp
 from serve.bench.instance import Instance, make_dataset, make_initialization
 from serve.routes.page import WEB
 from tests.serve.conftest import in_browser
+from tests.serve.warm import WarmInstance
 
 TOKEN = "correct-horse-battery"
 NOBODY = "http://127.0.0.1:1"
@@ -69,7 +70,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
         place = folder / "storage" / "initializations" / card["id"]
         shutil.copytree(original.storage.root, place)
         (place / "card.json").write_text(json.dumps(card))
-    with Instance(folder, "--address", NOBODY, token=TOKEN).running() as instance:
+    with WarmInstance(folder, "--address", NOBODY, token=TOKEN).running() as instance:
         yield instance
 
 

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from serve.bench.instance import Instance
+from tests.serve.warm import WarmInstance
 
 TOKEN = "correct-horse-battery"
 GOOD = {"dataset": "stripes", "steps": 3}
@@ -229,7 +230,7 @@ def test_headers_that_keep_browsers_safe(waiting: httpx.Client) -> None:
 
 @pytest.fixture(scope="module")
 def locked(make_world: Callable[[], Path]) -> Iterator[Instance]:
-    with Instance(make_world(), "--address", "http://127.0.0.1:1", token=TOKEN).running() as instance:
+    with WarmInstance(make_world(), "--address", "http://127.0.0.1:1", token=TOKEN).running() as instance:
         yield instance
 
 

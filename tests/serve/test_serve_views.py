@@ -22,6 +22,7 @@ from serve.jobs.rows import NewJob
 from serve.jobs.store import JobStore
 from serve.jobs.tables import open_database
 from tests.serve.conftest import CHROMIUM
+from tests.serve.warm import WarmInstance
 
 AXE = (Path(__file__).parent.parent / "assets" / "axe" / "axe.min.js").read_text()
 REASON = "training diverged by step 50: the loss is not finite; try a smaller learning rate"
@@ -90,7 +91,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Instance, 
     folder = tmp_path_factory.mktemp("views")
     make_dataset(folder / "data")
     ids = fill(folder)
-    with Instance(folder, "--address", "http://127.0.0.1:1").running() as instance:
+    with WarmInstance(folder, "--address", "http://127.0.0.1:1").running() as instance:
         yield instance, ids
 
 
