@@ -50,7 +50,8 @@ def make_world(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
 @pytest.fixture(scope="session")
 def service(make_world: Callable[[], Path]) -> Iterator[Instance]:
     """A service with nothing set up: it starts Ray itself, and at the end must stop it."""
-    instance = Instance(make_world(), "--max-running", "2", "--job-cpus", "0.1")
+    # One worker, for each imports torch; and checkpoints so often that a test can wait for one.
+    instance = Instance(make_world(), "--max-running", "1", "--job-cpus", "0.1", "--checkpoint-every", "0.2")
     instance.start()
     yield instance
     record = instance.storage / "service" / "ray.json"

@@ -28,39 +28,7 @@ def test_no_job_is_lost_or_doubled_when_the_service_is_killed(dashboard: str, tm
     assert figures["faults"]
 
 
-def test_killed_worker_is_replaced_and_the_job_goes_on_from_its_checkpoint(
-    dashboard: str, make_world: Callable[[], Path], follow: Callable[..., dict[str, Any]]
-) -> None:
-    options = ("--address", dashboard, "--max-running", "1", "--job-cpus", "0.1", "--checkpoint-every", "0.2")
-    body = {"dataset": "stripes", "steps": 250, "batch_size": 16, "evaluate_every": 25}
-    with (
-        Instance(make_world(), *options).running() as service,
-        httpx.Client(base_url=service.url, trust_env=False, timeout=30.0) as http,
-    ):
-        undisturbed = follow(http, http.post("/finetune", json=body).json()["id"])
-        job = http.post("/finetune", json=body).json()
-        folder = service.storage / "jobs" / job["id"]
-        deadline = time.monotonic() + 60
-        while not (folder / "attempt-1" / "checkpoint.safetensors").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        (alive,) = (service.storage / "workers").glob("*/alive.json")
-        os.kill(json.loads(alive.read_text())["pid"], signal.SIGKILL)
-        service.kill()  # and the service with it
-        service.start()
-        ended = follow(http, job["id"])
-        assert ended["status"] == "succeeded"
-        assert ended["attempt"] == 2
-        assert ended["metrics"] == undisturbed["metrics"]
-        assert ended["result"]["weights"]["sha256"] == undisturbed["result"]["weights"]["sha256"]
-        events = [json.loads(line) for line in (folder / "attempt-2" / "events.jsonl").read_text().splitlines()]
-        assert [event["id"] for event in events] == list(range(1, len(events) + 1))
-        (resumed,) = [event for event in events if event["type"] == "resumed"]
-        assert resumed["step"] > 0
-        assert not (folder / "attempt-1" / "result.json").exists()
-
-
-def test_restarted_service_joins_its_ray_again(
+def test_killed_worker_and_service_are_replaced_and_the_job_goes_on_from_its_checkpoint(
     service: Instance, http: httpx.Client, follow: Callable[..., dict[str, Any]]
 ) -> None:
     record = service.storage / "service" / "ray.json"
@@ -68,11 +36,30 @@ def test_restarted_service_joins_its_ray_again(
     head = json.loads(record.read_text())
     assert record.stat().st_mode & 0o777 == 0o600
     assert httpx.get(f"{head['url']}/api/jobs/", trust_env=False).status_code == 401  # Ray wants its token
-    service.kill()
+    body = {"dataset": "stripes", "steps": 250, "batch_size": 16, "evaluate_every": 25}
+    undisturbed = follow(http, http.post("/finetune", json=body).json()["id"])
+    job = http.post("/finetune", json=body).json()
+    folder = service.storage / "jobs" / job["id"]
+    deadline = time.monotonic() + 60
+    while not (folder / "attempt-1" / "checkpoint.safetensors").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    alive = max((service.storage / "workers").glob("*/alive.json"), key=lambda path: path.stat().st_mtime)
+    os.kill(json.loads(alive.read_text())["pid"], signal.SIGKILL)
+    service.kill()  # and the service with it
     assert Path(f"/proc/{head['pid']}").exists()
     service.start()
-    assert follow(http, http.post("/finetune", json=BODY).json()["id"])["status"] == "succeeded"
-    assert json.loads(record.read_text()) == head
+    ended = follow(http, job["id"])
+    assert ended["status"] == "succeeded"
+    assert ended["attempt"] == 2
+    assert ended["metrics"] == undisturbed["metrics"]
+    assert ended["result"]["weights"]["sha256"] == undisturbed["result"]["weights"]["sha256"]
+    events = [json.loads(line) for line in (folder / "attempt-2" / "events.jsonl").read_text().splitlines()]
+    assert [event["id"] for event in events] == list(range(1, len(events) + 1))
+    (resumed,) = [event for event in events if event["type"] == "resumed"]
+    assert resumed["step"] > 0
+    assert not (folder / "attempt-1" / "result.json").exists()
+    assert json.loads(record.read_text()) == head, "the service has joined the Ray that it left behind"
     assert http.get("/readyz").json() == {"status": "ok", "ray": "up", "dispatcher": "running", "reasons": []}
 
 
