@@ -10,6 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from asyncio import _set_running_loop
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -155,13 +156,26 @@ def in_browser(test: Callable) -> Callable:
     return pytest.mark.browser(test)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
+    """One for all tests: each costs 3 CPU seconds. And the loop by which Playwright talks to it, out of the way."""
     expect.set_options(timeout=SECONDS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield browser
+        loop = asyncio.get_running_loop()
+        _set_running_loop(None)
+        yield browser, loop
+        _set_running_loop(loop)
         browser.close()
+
+
+@pytest.fixture
+def browser(chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Browser]:
+    """Playwright's loop counts as this thread's only meanwhile, or no other test here could run one of its own."""
+    browser, loop = chromium
+    _set_running_loop(loop)
+    yield browser
+    _set_running_loop(None)
 
 
 @pytest.fixture
