@@ -103,6 +103,7 @@ def _memory(pid: int) -> float:
     return int(line.split()[1]) / 1024
 
 
+@pytest.mark.long  # with a played cluster in jobs/test_serve_jobs_pool.py: test_the_clusters_death_is_seen_while_…
 def test_the_clusters_death_is_known_within_three_seconds(make_world: Callable[[], Path]) -> None:
     with Instance(make_world(), "--max-running", "1", "--job-cpus", "0.1").running() as service:
         ready = f"{service.url}/readyz"
