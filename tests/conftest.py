@@ -30,6 +30,7 @@ from rayctsl.data.library import Dataset
 from rayctsl.data.store import SplitInfo, open_split, write_split
 from rayctsl.ports import free_ports
 from tests import strict_device as accelerator
+from tests.warm_workers import WarmWorkers
 
 torch.set_num_threads(1)
 accelerator.install()  # before the first backward pass, which counts the devices there are; nobody sees it until a test
@@ -123,27 +124,32 @@ def ray_nodes(data_root: Path) -> Iterator[Any]:
     """The session's Ray cluster, to which tests may add nodes (and must remove them again)."""
     import ray
 
-    cluster = _start_cluster(attempts=3)
-    ray.init(address=cluster.address, logging_level="ERROR", namespace="tests")
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
+    with WarmWorkers() as warm:
+        cluster = _start_cluster(warm, attempts=3)
+        ray.init(address=cluster.address, logging_level="ERROR", namespace="tests")
+        yield cluster
+        ray.shutdown()
+        cluster.shutdown()
 
 
-def _start_cluster(attempts: int) -> Any:
+def _start_cluster(warm: WarmWorkers, attempts: int) -> Any:
     """Begun again where its processes do not come up within Ray's half a minute, as on a busy machine."""
     from ray.cluster_utils import Cluster
+
+    class WarmCluster(Cluster):
+        def add_node(self, wait: bool = True, **options: Any) -> Any:
+            return super().add_node(wait, **warm.options, **options)
 
     # A lost node is noticed after five missed checks: one a second here, so that nobody waits long for it.
     quick = {"health_check_period_ms": 1000, "health_check_initial_delay_ms": 1000}
     (port,) = free_ports(1)  # another Ray on this machine may have the dashboard's usual port
     head = {"num_cpus": 4, "include_dashboard": False, "dashboard_port": port, "_system_config": quick}
     try:
-        return Cluster(initialize_head=True, head_node_args=head)
+        return WarmCluster(initialize_head=True, head_node_args=head)
     except Exception as error:  # Ray's own has no class
         if attempts == 1 or "timed out during startup" not in str(error):
             raise
-        return _start_cluster(attempts - 1)
+        return _start_cluster(warm, attempts - 1)
 
 
 @pytest.fixture(scope="session")
