@@ -98,13 +98,17 @@ def become_worker(asked: socket.socket) -> None:
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
-def ask_for_worker(arguments: list[str]) -> None:
-    """In the process that Ray started: returns when the worker has ended."""
+def ask_for_worker(arguments: list[str]) -> bool:
+    """In the process that Ray started: returns when the worker has ended; False if nobody is there to ask."""
     order = {"folder": os.getcwd(), "environment": dict(os.environ), "arguments": arguments}
     with _unix_socket() as asked:
-        asked.connect(f"\0{os.environ[ADDRESS]}")
+        try:
+            asked.connect(f"\0{os.environ[ADDRESS]}")
+        except OSError:
+            return False
         socket.send_fds(asked, [json.dumps(order).encode()], [0, 1, 2])
         asked.recv(1)
+    return True
 
 
 def is_ordinary(arguments: list[str]) -> bool:
@@ -116,9 +120,9 @@ if __name__ == "__main__":
     del sys.path[0]  # the folder of this file
     if sys.argv[1] == "serve":
         serve(socket.socket(fileno=int(sys.argv[2])))
-    elif is_ordinary(sys.argv[1:]):
-        ask_for_worker([each for each in sys.argv[1:] if not each.startswith("--language=")])
-    else:
+    elif not is_ordinary(sys.argv[1:]) or not ask_for_worker(
+        [each for each in sys.argv[1:] if not each.startswith("--language=")]
+    ):
         from ray._private.workers import setup_worker
 
         os.execv(sys.executable, [sys.executable, setup_worker.__file__, *sys.argv[1:]])
