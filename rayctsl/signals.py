@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_received: list[int] = []  # SIGTERMs of the contexts that are open
+_open: list[None] = []  # an entry for every context that is open
+_received: list[int] = []  # SIGTERMs since the first of them was opened
 
 
 class Terminated(KeyboardInterrupt):
@@ -23,7 +24,6 @@ def term_as_interrupt() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
         yield
         return
-    before = len(_received)
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         _received.append(signum)
@@ -32,6 +32,7 @@ def term_as_interrupt() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
     previous = signal.signal(signal.SIGTERM, interrupt)
+    _open.append(None)
     try:
         yield
     except KeyboardInterrupt:
@@ -39,7 +40,9 @@ def term_as_interrupt() -> Iterator[None]:
             raise Terminated from None
         raise
     finally:
-        del _received[before:]
+        _open.pop()
+        if not _open:  # an inner one may be closed by the interrupt that an outer one has to name
+            _received.clear()
         signal.signal(signal.SIGTERM, previous)
 
 

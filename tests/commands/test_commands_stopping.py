@@ -171,6 +171,24 @@ def test_sigterm_is_heard_where_ctrl_c_is_not():
         signal.signal(signal.SIGINT, before)
 
 
+def test_sigterm_stays_sigterm_while_a_generator_closes_a_context_of_its_own():
+    """As when it comes while a cell's result is written, and the loop over the cells ends with it."""
+
+    def cells() -> Iterator[int]:
+        with term_as_interrupt():
+            yield 1
+
+    def is_stopped() -> None:
+        with contextlib.closing(cells()) as finished:
+            for _ in finished:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt) as caught, term_as_interrupt():
+        is_stopped()
+    assert caught.type is Terminated
+    stop_if_asked()  # and it is not remembered
+
+
 def test_make_clean_keeps_results():
     root = Path(__file__).parents[2]
     recipe = subprocess.check_output(["make", "--dry-run", "--no-print-directory", "clean"], cwd=root, text=True)
