@@ -9,6 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
+def lines_are_counted() -> bool:
+    """Whether this is a run of `make coverage`, which counts lines in processes that are started, not in forks."""
+    return any(name.startswith("COVERAGE_PROCESS") for name in os.environ)
+
+
 def running() -> Iterator[int]:
     """Process numbers, zombies aside."""
     for folder in Path("/proc").glob("[0-9]*"):

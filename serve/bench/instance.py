@@ -67,8 +67,7 @@ class Instance:
         self.process: subprocess.Popen | None = None
 
     def start(self, wait_seconds: float = 120.0) -> None:
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self._command, stdout=log, stderr=log, env=self._environment)
+        self.process = self._launch()
         deadline = time.monotonic() + wait_seconds
         with httpx.Client(base_url=self.url, timeout=2.0, trust_env=False) as client:  # made once: its TLS costs 30 ms
             while time.monotonic() < deadline and self.process.poll() is None:
@@ -77,6 +76,10 @@ class Instance:
                         return
                 time.sleep(0.05)
         raise RuntimeError(f"the service did not start: {self.log.read_text()[-2000:]}")
+
+    def _launch(self) -> subprocess.Popen:
+        with self.log.open("ab") as log:
+            return subprocess.Popen(self._command, stdout=log, stderr=log, env=self._environment)
 
     def kill(self) -> None:
         """As a power cut would."""
