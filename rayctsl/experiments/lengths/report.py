@@ -13,11 +13,12 @@ from rayctsl.experiments.output import Output
 def write_report(results: Results, out: Output, step_seconds: float, exchange_seconds: float) -> str:
     """Write what the finished cells can say; returns the main table."""
     table = tables.lengths_table(results)
-    lines = [table, "", tables.paired_table(results), "", tables.search_table(results), ""]
+    lines = [table, "", tables.paired_table(results), "", tables.way_table(results), ""]
+    lines += [tables.search_table(results), ""]
     lengths = {method: cells for method, cells in tables.by_length(results).items() if len(cells) > 1}
     if lengths:
         out.write_figure("lengths_k", plot_lengths(lengths))
-        lines += ["![Accuracy against K](lengths_k.png)", ""]
+        lines += [tables.change_table(results), "", "![Accuracy against K](lengths_k.png)", ""]
     costs = tables.cost_curves(results, step_seconds, exchange_seconds)
     if costs:
         out.write_figure("lengths_cost", plot_costs(costs))

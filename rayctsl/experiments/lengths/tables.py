@@ -8,6 +8,7 @@ from typing import Literal
 from rayctsl.experiments.image.statistics import AccuracyPoint, Interval, Speed, by_seed, difference, speed, summarise
 from rayctsl.experiments.image.text import format_interval
 from rayctsl.experiments.lengths.results import Results, Spent, Test
+from rayctsl.plots import label
 
 OURS, RIVAL = "shifting", "reptile"
 USUAL_STEPS, ALL_IMAGES = 100, 0  # the suites' own recipe
@@ -65,6 +66,30 @@ def lengths_table(results: Results) -> str:
         cells.append(format_interval(difference(ours, theirs), sign=True))
         cells.append(_reached(points(results, (OURS, length)), points(results, (RIVAL, length))))
         lines.append(f"| {length:,} | {seeds} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def change_table(results: Results) -> str:
+    """What longer trajectories cost a method: its accuracy at every K minus that at its shortest, paired by seed."""
+    lengths = sorted({length for method, length in which(results) if method in (OURS, RIVAL)})
+    lines = [f"| minus K = {lengths[0]:,}, paired | {' | '.join(f'K = {length:,}' for length in lengths[1:])} |"]
+    lines.append("|---" * len(lengths) + "|")
+    for method in (OURS, RIVAL):
+        shortest = usual(results, (method, lengths[0]))
+        cells = [difference(usual(results, (method, length)), shortest) for length in lengths[1:]]
+        lines.append(f"| {label(method)} | {' | '.join(format_interval(cell, sign=True) for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def way_table(results: Results) -> str:
+    """Accuracy of every phi that was kept on the way, a line for every method and K."""
+    curves = {of: {point.spent: point.accuracy for point in points(results, of)} for of in which(results)}
+    curves = {of: curve for of, curve in curves.items() if max(curve, default=0)}
+    steps = sorted({at for curve in curves.values() for at in curve})
+    lines = [f"| method | K | {' | '.join(f'{at:,} steps' for at in steps)} |", "|---" * (len(steps) + 2) + "|"]
+    for (method, length), curve in curves.items():
+        cells = (format_interval(curve.get(at)) for at in steps)
+        lines.append(f"| {label(method)} | {length:,} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -60,6 +60,32 @@ def test_differences_on_the_way_and_by_other_recipes_are_paired_too(results):
     ]
 
 
+def test_what_longer_trajectories_cost_is_paired(results):
+    results["tests"] += [
+        row_of("reptile", 10, 1, 33.5),
+        row_of("reptile", 400, 0, 30.5),
+        row_of("reptile", 400, 1, 30.0),
+    ]
+    # Reptile at K = 10 has 31 and 33.5, at 400 30.5 and 30: -0.5 and -3.5; at 1,000 31.5 and 32.5: +0.5 and -1.
+    assert tables.change_table(results).splitlines() == [
+        "| minus K = 10, paired | K = 400 | K = 1,000 |",
+        "|---|---|---|",
+        "| shifting |  | +4.0 |",
+        "| Reptile | -2.0 ± 19.1 | -0.2 ± 9.5 |",
+    ]
+
+
+def test_accuracy_on_the_way(results):
+    assert tables.way_table(results).splitlines() == [
+        "| method | K | 20,000 steps | 40,000 steps |",
+        "|---|---|---|---|",
+        "| Reptile | 10 |  | 31.0 |",
+        "| Reptile | 1,000 |  | 32.5 ± 2.5 |",
+        "| shifting | 10 |  | 30.0 |",
+        "| shifting | 1,000 | 32.0 ± 2.5 | 35.0 ± 2.5 |",
+    ]
+
+
 def test_other_recipes_do_not_leak_into_the_main_numbers(results):
     assert tables.by_length(results)["shifting"][1000][0] == 35.0
     means = {value: cell[0] for value, cell in tables.finetuning(results, "steps")["shifting", 1000].items()}
