@@ -121,6 +121,7 @@ def is_ordinary(arguments: list[str]) -> bool:
 if __name__ == "__main__":
     del sys.path[0]  # the folder of this file
     if sys.argv[1] == "serve":
+        sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # this checkout, wherever it is
         serve(socket.socket(fileno=int(sys.argv[2])))
     elif not is_ordinary(sys.argv[1:]) or not ask_for_worker(
         [each for each in sys.argv[1:] if not each.startswith("--language=")]

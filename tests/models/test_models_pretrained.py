@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -156,6 +157,7 @@ def test_a_download_that_fails_says_what_else_to_do(tmp_path: Path, monkeypatch:
         monkeypatch.setenv(variable, "http://127.0.0.1:9")  # nobody listens on the discard port
     for variable in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(urllib.request, "_opener", None)  # it keeps the proxies of its first use
     with pytest.raises(ConnectionError, match=r"could not be downloaded .*; give the path of a local file instead"):
         build_model(ModelConfig(name="resnet18", weights="imagenet"), 5)
 

@@ -188,7 +188,7 @@ def test_phone_and_colours(browser: Browser, shelf: Instance, scheme: Any) -> No
         ("#/initializations", "Show more"),
         ("#/initializations/hostile", "How it was made"),
         ("#/finetune", "Compare with scratch"),
-        ("#/jobs", "No jobs yet."),
+        ("#/jobs", "Compare initializations on one dataset"),
         ("#/nonsense", "There is no such page."),
     ):
         page.goto(f"{shelf.url}/{view}")
