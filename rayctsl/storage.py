@@ -16,6 +16,8 @@ from pathlib import Path
 
 from pyarrow import fs
 
+TEMPORARY = ".tmp"  # how the name of a file that is being written ends
+
 
 def open_regular(root: str | Path, name: str) -> int:
     """A descriptor of a regular file below a folder, reached without following a single link.
@@ -83,7 +85,9 @@ class Storage:
         if not self.local:  # object stores publish an object only when it is complete
             self._put(target, data)
             return
-        temporary = f"{target}.{uuid.uuid4().hex[:8]}.tmp"
+        # Who is killed leaves it behind: readers of whole folders pass over names that begin with a dot.
+        folder, base = posixpath.split(target)
+        temporary = posixpath.join(folder, f".{base}.{uuid.uuid4().hex[:8]}{TEMPORARY}")
         try:
             self._put(temporary, data)
             os.replace(temporary, target)
@@ -115,9 +119,13 @@ class Storage:
         return self._filesystem.get_file_info(self._path(name)).type != fs.FileType.NotFound
 
     def names(self, folder: str = "") -> list[str]:
-        """Names of what lies directly in a folder, sorted; empty when there is no such folder."""
+        """Names of what lies directly in a folder, sorted; empty when there is no such folder.
+
+        What is still being written, or was when its writer was killed, is not there.
+        """
         selector = fs.FileSelector(self._path(folder), allow_not_found=True)
-        return sorted(posixpath.basename(info.path) for info in self._filesystem.get_file_info(selector))
+        names = (posixpath.basename(info.path) for info in self._filesystem.get_file_info(selector))
+        return sorted(name for name in names if not name.endswith(TEMPORARY))
 
     def delete(self, name: str) -> None:
         """Remove a file, if it is there."""

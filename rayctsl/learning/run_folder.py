@@ -44,7 +44,7 @@ def claim_folder(base: str, marker: str, resume: Resume, kind: str = "a run fold
     storage = Storage(base)
     if storage.local and os.path.isfile(storage.root):
         raise ValueError(f"{base} is a file, not a folder: choose another place")
-    used = [name for name in storage.names() if not name.endswith(".tmp")]  # which another driver may be writing
+    used = storage.names()
     begun = resume != "never" and storage.exists(marker)  # looked for last: it may come while others are listed
     if not begun and resume == "must":
         raise ValueError(f"{base} is not {kind}: it has no {marker}")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pytest
 
 from rayctsl.learning.metrics import Metrics, read_metrics, read_task_losses
 from rayctsl.storage import Storage
@@ -25,6 +30,24 @@ def test_rows_of_a_resumed_run_end_at_its_snapshot(tmp_path):
         "loss": [1.0, 1.0, 1.0, 1.0, 2.0],
         "more": [None, None, None, None, 1],
     }
+
+
+def test_a_part_that_was_being_written_when_its_driver_was_killed_is_not_there(tmp_path, monkeypatch):
+    metrics = Metrics(Storage(tmp_path))
+    metrics.add({"step": 1, "loss": 1.0})
+    metrics.save()
+    metrics.add({"step": 2, "loss": 1.0})
+    with monkeypatch.context() as killed:
+        killed.setattr(os, "replace", lambda *unused: sys.exit())  # nothing after it is done, tidying up neither
+        killed.setattr(Path, "unlink", lambda *unused, **options: None)
+        with pytest.raises(SystemExit):
+            metrics.save()
+    (litter,) = tmp_path.glob("metrics.parquet/*.tmp")
+    litter.write_bytes(b"")
+    second = Metrics(Storage(tmp_path))
+    second.restore(2)
+    assert [row["step"] for row in second.rows] == [1]
+    assert pq.read_table(tmp_path / "metrics.parquet")["step"].to_pylist() == [1]  # other readers pass it over too
 
 
 def test_a_run_without_rows_leaves_no_file(tmp_path):
