@@ -70,13 +70,14 @@ def lengths_table(results: Results) -> str:
 
 
 def change_table(results: Results) -> str:
-    """What longer trajectories cost a method: its accuracy at every K minus that at its shortest, paired by seed."""
-    lengths = sorted({length for method, length in which(results) if method in (OURS, RIVAL)})
-    lines = [f"| minus K = {lengths[0]:,}, paired | {' | '.join(f'K = {length:,}' for length in lengths[1:])} |"]
-    lines.append("|---" * len(lengths) + "|")
-    for method in (OURS, RIVAL):
-        shortest = usual(results, (method, lengths[0]))
-        cells = [difference(usual(results, (method, length)), shortest) for length in lengths[1:]]
+    """What longer trajectories cost a method: its accuracy at every K minus that at the shortest, paired by seed."""
+    tested = {method: set(cells) for method, cells in by_length(results).items() if len(cells) > 1}
+    shortest, *longer = sorted(set().union(*tested.values()))
+    lines = [f"| minus K = {shortest:,}, paired | {' | '.join(f'K = {length:,}' for length in longer)} |"]
+    lines.append("|---" * (1 + len(longer)) + "|")
+    for method in tested:
+        start = usual(results, (method, shortest))
+        cells = [difference(usual(results, (method, length)), start) for length in longer]
         lines.append(f"| {label(method)} | {' | '.join(format_interval(cell, sign=True) for cell in cells)} |")
     return "\n".join(lines)
 
