@@ -34,6 +34,7 @@ class Watch:
         """
         self.running, self.patience = running, patience
         self.actor: Actor = None  # of the call that ended the wait
+        self.hopeless = False  # whether that actor is of no more use, though it may still answer
         self._beats: dict[Actor, Reference] = {}  # answers on their way, by actor
         self._heard = dict.fromkeys(running.values(), time.monotonic())
         self._progress: dict[Actor, int] = {}  # how far each actor has come
@@ -81,11 +82,11 @@ class Watch:
             self._progress[actor], self._moved = progress, now
 
     def fault(self, cause: BaseException) -> BaseException | None:
-        """The fault to recover from, whose actor is of no more use; None when the run itself has failed."""
+        """The fault to recover from; None when the run itself has failed."""
         if isinstance(cause, Stuck):
             return cause  # who of them cannot be woken is found out when the chunk is called off
         if isinstance(cause, Silent) or is_device_fault(cause):
-            ray.kill(self.actor)
+            self.hopeless = True
             return cause
         if isinstance(cause, PeerLost):
             return self._death() or cause

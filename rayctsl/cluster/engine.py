@@ -225,6 +225,8 @@ class RayEngine:
         except (RayError, Silent) as error:
             cause = cause_of(error) if isinstance(error, RayError) else error
             fault, who = watch.fault(cause), self._name(watch.actor)
+            if watch.hopeless:
+                self.team.part_from(watch.actor)
             self.team.call_off()
             if fault is None:
                 raise cause from None

@@ -126,6 +126,10 @@ class Team:
         self._part_from(lost)
         return lost
 
+    def part_from(self, actor: Any) -> None:
+        """Leave out an actor at once: one that Ray is asked to end goes on answering for a moment."""
+        self._part_from([member for member in self.members if member.actor is actor])
+
     def _part_from(self, lost: list[TeamMember]) -> None:
         for member in lost:
             ray.kill(member.actor)
