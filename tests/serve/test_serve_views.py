@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import APIResponse, Browser, Page, Route, expect
 
 from rayctsl.config import FinetuneConfig
 from rayctsl.jobs.contracts import Failure, JobSpec, Result, Source, Weights
@@ -250,6 +250,40 @@ def test_chosen_jobs_are_deleted_once_all_of_them_have_ended(
     page.get_by_label("Search").fill("queued")
     rows.first.locator("input").check()
     expect(page.get_by_role("button", name="Delete them")).to_be_hidden()
+
+
+def test_a_deleted_job_does_not_come_back_with_a_list_that_was_asked_for_before(
+    world: tuple[Instance, dict[str, str]], page: Page
+) -> None:
+    instance, _ = world
+    for _ in range(2):
+        asked = {"data": {"dataset": "stripes", "steps": 5, "label": "ghost"}}
+        made = page.request.post(f"{instance.url}/finetune", **asked).json()
+        page.request.post(f"{instance.url}/finetune/{made['id']}/cancel")
+    page.goto(f"{instance.url}/#/jobs")
+    page.get_by_label("Search").fill("ghost")
+    rows, lists = page.locator("tr.job:visible"), "**/finetune?limit=*"
+    expect(rows).to_have_count(2)
+    held = list[tuple[Route, APIResponse]]()
+    page.route(lists, lambda route: held.append((route, route.fetch())))
+
+    def wait_for(count: int) -> None:
+        while len(held) < count:  # the page keeps up with its jobs
+            page.wait_for_timeout(20)
+
+    wait_for(1)
+    rows.first.locator("input").check()
+    page.get_by_role("button", name="Delete them").click()
+    page.get_by_role("button", name="Yes, delete them").click()
+    expect(rows).to_have_count(1)
+    held[0][0].fulfill(response=held[0][1])
+    wait_for(2)  # it asks again when it is done with the first answer
+    assert rows.count() == 1
+    page.unroute(lists)  # and lets the second go on
+    left = rows.first.get_attribute("data-id")
+    assert left != made["id"]
+    page.request.delete(f"{instance.url}/finetune/{left}")  # as another window does
+    expect(rows).to_have_count(0)
 
 
 def test_failed_job_says_why_first_and_its_tab_has_its_name(world: tuple[Instance, dict[str, str]], page: Page) -> None:

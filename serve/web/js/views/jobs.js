@@ -55,6 +55,7 @@ export function showJobs(root, { query, signal }) {
 
 function table(first, status, search, signal) {
   const rows = new Map();
+  let deletions = 0; // a list that was asked for before the last of them may still have its job
   const body = h("tbody");
   const order = { name: "created", down: true };
   const more = h("button", { type: "button", class: "more" }, "Show more");
@@ -95,6 +96,7 @@ function table(first, status, search, signal) {
   }
 
   function forget(id) {
+    deletions += 1;
     rows.get(id)?.node.remove();
     rows.delete(id);
     arrange();
@@ -108,11 +110,11 @@ function table(first, status, search, signal) {
     arrange();
   }
 
-  /** With a status asked for, jobs of the first page that have it no longer leave the list. */
+  /** Jobs that the first page should have and has not leave the list: deleted elsewhere, or of another status now. */
   function dropOthers(page) {
     const oldest = page.has_more ? page.data.at(-1).created_at : 0;
     for (const [id, row] of rows) {
-      const listed = page.data.some((job) => job.id === id) || row.job().created_at < oldest;
+      const listed = page.data.some((job) => job.id === id) || row.job().created_at <= oldest;
       if (listed || row.node.contains(document.activeElement)) continue;
       row.node.remove();
       rows.delete(id);
@@ -140,9 +142,11 @@ function table(first, status, search, signal) {
       await pause(busy ? 1500 : 5000, signal);
       if (signal.aborted || document.hidden) continue;
       try {
+        const before = deletions;
         const page = await get("finetune", { query: { limit: PAGE, status }, signal, quiet: true });
+        if (deletions !== before) continue;
         merge(page.data);
-        if (status) dropOthers(page);
+        dropOthers(page);
       } catch {
         // The header says when the service is away; the list stays as it was.
       }
