@@ -93,6 +93,11 @@ def sign(secret: str, identifier: str, timestamp: int, body: bytes) -> str:
     return "v1," + base64.b64encode(hmac.digest(secret.encode(), message, hashlib.sha256)).decode()
 
 
+def new_client() -> httpx.AsyncClient:
+    """It follows nobody: a redirect could lead to an address that would have been refused."""
+    return httpx.AsyncClient(timeout=ANSWER_SECONDS, follow_redirects=False, trust_env=False)
+
+
 class Webhooks:
     """Looks for jobs that have ended and tells whoever asked to be told.
 
@@ -105,7 +110,7 @@ class Webhooks:
         self._engine, self._store, self._private, self._leads = engine, store, private, leads
 
     async def run(self) -> None:
-        async with httpx.AsyncClient(timeout=ANSWER_SECONDS, follow_redirects=False, trust_env=False) as client:
+        async with new_client() as client:
             while True:
                 try:
                     if self._leads():

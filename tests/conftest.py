@@ -10,6 +10,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,14 @@ def shifted(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         info = SplitInfo("shifted", split, (12, 12, 1), tuple("abcd"))
         write_split(folder / f"{split}.arrow", images[..., None], labels, info)
     return Dataset("shifted", open_split(folder / "train.arrow"), open_split(folder / "test.arrow"))
+
+
+@pytest.fixture(scope="session")
+def letters(shifted: Dataset) -> Dataset:
+    """The same, but a mirror image is something else, as with letters."""
+    train = copy(shifted.train)
+    train.info = replace(train.info, flip=False)
+    return replace(shifted, train=train)
 
 
 @pytest.fixture(scope="session")

@@ -104,6 +104,12 @@ def test_bare_keys_find_their_section():
     assert (config.method.model_dump()["shift_delay"], config.snapshot_every) == (1, 9)
 
 
+def test_a_bare_key_of_two_sections_is_nobodys():
+    assert apply_overrides({}, {"name": "resnet8"}) == {"name": "resnet8"}  # the model's, or the method's?
+    with pytest.raises(ValueError, match="name"):
+        load_config(None, {"name": "resnet8"})
+
+
 def test_frozen():
     with pytest.raises(ValueError, match="frozen"):
         Config().seed = 3  # type: ignore[misc]

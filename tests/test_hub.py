@@ -136,3 +136,10 @@ def test_another_network_is_refused(made, name, width, sentence):
     module = build_model(load_config(None, {"model.name": name, "model.width": width}).model, 7, seed=9)
     with pytest.raises(ValueError, match=sentence):
         made.into(module)
+
+
+def test_a_network_with_a_layer_more_is_refused(made):
+    module = build_model(load_config(None, {"model.name": "resnet8", "model.width": 4}).model, 7, seed=9)
+    module.more = torch.nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="nothing for head, more"):
+        made.into(module)

@@ -17,6 +17,7 @@ from rayctsl.registry import (
     open_initialization,
     publish,
     save_initialization,
+    storage_root,
 )
 from rayctsl.storage import Storage
 
@@ -33,6 +34,14 @@ def phi():
 def saved(tmp_path, phi):
     storage = Storage(tmp_path / "run" / "initialization")
     return save_initialization(storage, phi, CONFIG, spent={"inner": 160}, metrics={"final_loss": 1.0})
+
+
+def test_the_storage_that_is_named_comes_before_the_environments(monkeypatch):
+    monkeypatch.setenv("RAYCTSL_STORAGE", "of the environment")
+    assert storage_root("named") == "named"
+    assert storage_root() == "of the environment"
+    monkeypatch.delenv("RAYCTSL_STORAGE")
+    assert storage_root().endswith("/.cache/rayctsl/storage")
 
 
 def test_saved_and_loaded_phi_is_the_same_to_the_byte(saved, phi, tmp_path):

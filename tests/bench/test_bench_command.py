@@ -25,8 +25,8 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.ray
-@pytest.mark.slow
-@pytest.mark.parametrize("against", [(), pytest.param(("obvious",), marks=pytest.mark.long)], ids=["limit", "obvious"])
+@pytest.mark.long
+@pytest.mark.parametrize("against", [(), ("obvious",)], ids=["limit", "obvious"])
 def test_step(kept_actors: None, capsys: pytest.CaptureFixture[str], against: tuple[str, ...]):
     small = ["--model", "demo", "--sizes", "8,8", "--batch-size", "4", "--steps", "2", "--rounds", "2"]
     result = run(capsys, "step", *small, *([] if against else ["--no-obvious"]))
@@ -73,7 +73,7 @@ def test_transport(ray_cluster: str, capsys: pytest.CaptureFixture[str]):
 def test_a_slowed_exchange_is_the_same_exchange_later():
     started = time.perf_counter()
     total = SlowExchange(lambda vector: 2 * vector, 0.05)(torch.ones(3))
-    assert time.perf_counter() - started >= 0.05
+    assert time.perf_counter() - started >= 0.05  # later is what it is for
     assert total.tolist() == [2, 2, 2]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
@@ -42,8 +43,8 @@ def command(service: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_lists_pass_over_pages(client: Client) -> None:
-    ids = [card["id"] for card in client.initializations(limit=1)]
-    assert len(set(ids)) == 3
+    ids = [card["id"] for card in client.initializations(limit=2)]
+    assert len(ids) == len(set(ids)) == 3
     assert client.initialization(ids[0])["id"] == ids[0]
     assert "stripes" in [dataset["name"] for dataset in client.datasets()]
 
@@ -80,6 +81,53 @@ def test_refusals_are_the_service_s_sentence(client: Client, service: Instance) 
         Client("localhost:8000")
 
 
+@contextmanager
+def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(("status", "code"), [(0, 1), (400, 2), (404, 2), (429, 2), (500, 1), (503, 1)])
+def test_a_command_says_whose_fault_it_was(status: int, code: int) -> None:
+    assert ServiceError("no", status).exit_code == code
+
+
+class Deaf(BaseHTTPRequestHandler):
+    """Hangs up on the first who asks."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.command)
+        self.close_connection = True
+        if len(self.asked) > 1:
+            self.send_response(200)
+            self.send_header("content-length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+    do_POST = do_GET
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+def test_only_what_changes_nothing_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Deaf, "asked", [])
+    with listening(Deaf) as url, Client(url) as client:
+        client.initialization("any")
+        assert Deaf.asked == ["GET", "GET"]
+        Deaf.asked.clear()
+        with pytest.raises(ServiceError, match="does not answer"):
+            client.cancel("any")
+        assert Deaf.asked == ["POST"]
+
+
 class Unreliable(BaseHTTPRequestHandler):
     """Breaks off after a few bytes, the first two times."""
 
@@ -106,12 +154,8 @@ class Unreliable(BaseHTTPRequestHandler):
 @pytest.fixture
 def unreliable() -> Iterator[str]:
     Unreliable.asked = []
-    with ThreadingHTTPServer(("127.0.0.1", 0), Unreliable) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with listening(Unreliable) as url:
+        yield url
 
 
 def test_download_goes_on_where_it_broke_off(unreliable: str, tmp_path: Path) -> None:

@@ -134,9 +134,11 @@ def test_a_resumed_run_keeps_the_packing_of_its_snapshot(kept_actors, tiny_probl
     state = LocalEngine(problem).capture(0).result()
     odd = Packing(learners=(("task-0",), ("task-1", "task-2")), expected_utilisation=0.5)
     engine = RayEngine(problem)
-    engine.start(replace(state, facts={"packing": odd.to_json()}))
+    costs = {"task-0": 0.5, "task-1": 0.25, "task-2": 0.125}
+    engine.start(replace(state, facts={"packing": odd.to_json(), "costs": costs}))
     engine.close()
     assert engine.packing == odd
+    assert engine.balance.costs == costs  # nobody measures them again
 
 
 def test_a_rebuilt_group_is_another_generation(kept_actors, tiny_problem):
@@ -164,7 +166,7 @@ def test_too_small_a_cluster_is_refused_at_once(ray_cluster, tiny_problem):
 
 
 def test_fewer_learners_than_wanted_do_too(kept_actors, tiny_problem):
-    engine = RayEngine(tiny_problem(4, topology={"workers": 4, "cpus_per_learner": 2}))
+    engine = RayEngine(tiny_problem(4, topology={"workers": 4, "min_workers": 2, "cpus_per_learner": 2}))
     engine.start(None)
     assert len(engine.learners) == 2
     engine.close()

@@ -14,6 +14,7 @@ from torch import Tensor
 from rayctsl.cluster.exchange import PeerLost, SharedMemoryPlan, connect
 from rayctsl.cluster.exchange.connection import Connection, add_up
 from rayctsl.cluster.exchange.ray_calls import Collector, Contributor, Message
+from rayctsl.cluster.exchange.shared_memory import SharedMemory, _make_segment
 from rayctsl.learning.engine import LocalEngine
 from rayctsl.learning.exact_sum import BLOCK
 from rayctsl.learning.loop import run_steps
@@ -51,6 +52,34 @@ def test_every_member_gets_every_total(slots: int, readers: int, size: int):
     expected = [one_by_one(list(vectors[number])) for number in range(rounds)]
     for totals in seen:
         assert all(torch.equal(total, right) for total, right in zip(totals, expected, strict=True))
+
+
+class OtherNode:
+    """Plays the collective between nodes: adds what another node has to say in each round."""
+
+    def __init__(self, sums: list[Tensor]):
+        self.sums = iter(sums)
+
+    def __call__(self, total: Tensor) -> None:
+        total.add_(next(self.sums))
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_node_without_learners_adds_nothing():
+    """As where the meta-learner has a node to itself: its last total is not part of the next."""
+    sums = [torch.full((3,), float(number)) for number in (5, 7, 11)]
+    plan = SharedMemoryPlan(f"rayctsl-test-{uuid.uuid4().hex[:8]}", 3, members=1, slots=0, seat=0, nodes=2)
+    connection = SharedMemory(plan, 60, OtherNode(sums))  # type: ignore[arg-type]
+    totals = [connection(torch.zeros(3)).clone() for _ in sums]
+    connection.close()
+    assert [total.tolist() for total in totals] == [each.tolist() for each in sums]
+
+
+def test_memory_that_is_not_there_is_not_promised():
+    with pytest.raises(OSError, match="no room for"):
+        _make_segment(f"rayctsl-test-{uuid.uuid4().hex[:8]}", 2**50)
 
 
 @pytest.mark.parametrize("learners", [1, 3, 300])

@@ -62,6 +62,19 @@ def test_slow_learners_get_less():
     assert [len(names) for names in pack(costs, 3, slowness=[100.0, 1.0, 1.0]).learners] == [1, 3, 2]
 
 
+def test_tasks_stay_where_moving_them_would_gain_nothing(monkeypatch):
+    """The first learner has one long task: whoever has the others, everybody waits for it."""
+    now = [0.0]
+    monkeypatch.setattr("rayctsl.cluster.balance.time.monotonic", lambda: now[0])
+    balance = Balance(tuple("abcde"))
+    balance.costs = dict(zip("abcde", [3.0, 1.0, 1.0, 0.5, 0.4], strict=True))
+    balance.begin(Packing(learners=(("a",), ("b", "c"), ("d", "e")), expected_utilisation=0.66))
+    balance.note([3.0, 2.0, 0.9], steps=1)
+    now[0] += 31
+    assert pack(balance.costs, 3).learners != balance.packing.learners
+    assert balance.improve() is None
+
+
 def test_tasks_move_from_a_learner_that_turned_slow(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("rayctsl.cluster.balance.time.monotonic", lambda: now[0])

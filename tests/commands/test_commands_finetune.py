@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -9,14 +10,24 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rayctsl.commands.finetune import main
+from rayctsl.commands.finetune import main, shown_on
 from rayctsl.config import FinetuneConfig, load_config
+from rayctsl.learning.finetune import CurvePoint
 from rayctsl.learning.run import run_local
 from rayctsl.learning.run_folder import RunFolder
+from rayctsl.progress import Progress
 from tests.stripes import write_stripes
 
 TINY = {"tasks": ["stripes"], "model.name": "resnet8", "model.width": 4, "inner_steps": 2, "trajectories": 1}
 RECIPE = {"steps": 3, "batch_size": 12, "alpha": 0.03, "seeds": 2, "evaluate_every": 3}
+
+
+def test_progress_counts_the_steps_of_all_seeds():
+    progress = Progress(12, "finetune", stream=io.StringIO())
+    show = shown_on(progress)
+    for seed, step in ((0, 3), (1, 3), (0, 6), (1, 6)):
+        show(seed, CurvePoint(step, 1.0, 0.5))
+    assert progress.done == 12
 
 
 @pytest.fixture(scope="module")

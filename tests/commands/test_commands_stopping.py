@@ -64,6 +64,7 @@ def test_a_signal_to_the_whole_group_saves_and_says_how_to_go_on(small_tasks, tm
         assert said.splitlines()[-1].endswith(f"stopped; continue with: python -m rayctsl.train --resume {run_dir}")
         (step,) = [line.split()[-1] for line in said.splitlines() if line.startswith("stopping: saving")]
         assert step_of(snapshot_folders(Storage(str(run_dir / "checkpoints")))[-1]) == int(step) >= 20
+        # Pods have 25 seconds to end, and a machine that is busy takes longer by its load.
         assert seconds < 10 * max(1, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
         while of_session(process.pid):  # Ray's helpers follow within moments
             assert time.monotonic() - asked < 60

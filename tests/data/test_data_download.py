@@ -65,6 +65,13 @@ def test_server_without_ranges_starts_again(remote, tmp_path, server):
     assert fetch_file(remote, tmp_path, "demo").read_bytes() == CONTENT
 
 
+def test_the_beginning_of_a_file_is_whole_from_a_server_without_ranges(remote, tmp_path, server):
+    server.ranges = False
+    (tmp_path / "a.bin.part").write_bytes(CONTENT[:1000])
+    beginning = dataclasses.replace(remote, md5="", first_bytes=5000)
+    assert fetch_file(beginning, tmp_path, "demo").read_bytes() == CONTENT[:5000]
+
+
 def test_part_of_another_version_is_thrown_away(remote, tmp_path, server):
     (tmp_path / "a.bin.part").write_bytes(b"old" * 1000)
     assert fetch_file(remote, tmp_path, "demo").read_bytes() == CONTENT
@@ -76,8 +83,15 @@ def test_whole_part_is_not_downloaded_again(remote, tmp_path, server):
     assert server.sent == 0
 
 
-def test_failing_server_is_tried_again(remote, tmp_path, server):
-    server.errors = [503, 500]
+def test_a_connection_may_be_cut_any_number_of_times_as_long_as_bytes_come(remote, tmp_path, server):
+    server.cuts = [1000] * (2 * download.ATTEMPTS)
+    assert fetch_file(remote, tmp_path, "demo").read_bytes() == CONTENT
+    assert len(server.requests) == 2 * download.ATTEMPTS + 1
+
+
+@pytest.mark.parametrize("errors", [[503, 500], [429], [408]])
+def test_failing_server_is_tried_again(remote, tmp_path, server, errors):
+    server.errors = errors
     assert fetch_file(remote, tmp_path, "demo").read_bytes() == CONTENT
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from rayctsl.data import images
 from rayctsl.data.images import decode, decode_into, is_grey
 from rayctsl.data.raw import Picture
 
@@ -42,6 +43,14 @@ def test_sixteen_bit_grey_keeps_its_range():
     ramp = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
     image = decode(encoded(Image.fromarray(ramp)), (8, 8), 1)[..., 0]
     np.testing.assert_array_equal(image, ramp >> 8)
+
+
+def test_a_picture_of_too_many_pixels_is_refused_before_it_is_decoded(monkeypatch):
+    monkeypatch.setattr(images, "MAX_PIXELS", 40 * 53 - 1)
+    content = encoded(photograph(40))
+    monkeypatch.setattr(images, "_eight_bits", lambda image: pytest.fail("it was decoded"))
+    with pytest.raises(ValueError, match="53 x 40 pixels are too many"):
+        decode(content, (8, 8), 3)
 
 
 def test_resizing_is_antialiased():

@@ -44,6 +44,7 @@ def test_folder_with_train_and_test(tmp_path, root):
     save_images(tmp_path / "mine" / "test", {"bee": 1, "ant": 2})
     (tmp_path / "mine" / "train" / "dog" / "notes.txt").write_text("no image")
     (tmp_path / "mine" / "train" / ".hidden").mkdir()
+    (tmp_path / "mine" / "train" / "dog" / "._0.png").write_text("what some systems put beside a picture")
     import_dataset("mine", tmp_path / "mine", root, workers=1)
     dataset = open_dataset("mine", root)
     assert dataset.train.info.class_names == ("ant", "bee", "dog")

@@ -92,7 +92,9 @@ def test_interrupted_job_ends_as_an_undisturbed_one(world: Path, monkeypatch: py
     with pytest.raises(OSError, match="disk"):
         run_job(job, 1, Pace(tick=0, checkpoint=0))
     assert not job.exists("attempt-1/result.json")
-    assert run_job(job, 2).result == expected  # the weights' checksum is part of it
+    assert job.exists(f"attempt-1/{CHECKPOINT}")
+    assert run_job(job, 2, Pace(tick=0, checkpoint=0)).result == expected  # the weights' checksum is part of it
+    assert not any(job.exists(f"attempt-{number}/{CHECKPOINT}") for number in (1, 2)), "nobody goes on from them"
     events = read_events(job, 2)
     points = [(event.run, event.step) for event in events if isinstance(event, PointReached)]
     assert points == [(run, step) for step in (4, 8, 12) for run in ("initialization", "scratch")]
@@ -180,6 +182,18 @@ def test_worker_runs_job_after_job_shows_life_and_leaves(world: Path) -> None:
     storage.write("workers/w1/job.json", b'{"job": null}')
     worker.join(30)
     assert not worker.is_alive()
+
+
+def test_a_worker_that_has_done_its_job_is_idle(world: Path) -> None:
+    storage, job = Storage(world / "storage"), new_job(world, "only")
+    storage.write("workers/w3/job.json", b'{"job": "only", "attempt": 1}')
+    worker = threading.Thread(
+        target=run_worker, args=(storage, "w3"), kwargs={"idle_seconds": 0.2, "poll_seconds": 0.01}
+    )
+    worker.start()
+    worker.join(60)
+    assert not worker.is_alive(), "it takes the same job again and again"
+    assert job.exists(f"{attempt_folder(1)}/result.json")
 
 
 def test_idle_worker_leaves(world: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 import resource
 from pathlib import Path
@@ -10,9 +11,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from rayctsl.jobs.predictor import ImageTooLargeError, read_image
+from rayctsl.data.library import Dataset
+from rayctsl.jobs import predictor
+from rayctsl.jobs.model import save_finetuned
+from rayctsl.jobs.predictor import ImageTooLargeError, Models, PredictRequest, read_image
 from serve.predictions import Predictor
 from serve.problems import HttpProblem
+from tests.jobs.conftest import RANDOM
 
 
 def png(width: int, height: int) -> bytes:
@@ -69,3 +74,35 @@ def test_the_process_tells_what_is_wrong_and_goes_on(tmp_path: Path) -> None:
     assert "missing" in missing
     assert "damaged" in damaged
     assert linked == missing, "a link is not a file of this storage"
+
+
+@pytest.fixture(scope="module")
+def files(stripes: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three models of one kind, by the seed of their weights."""
+    folder = tmp_path_factory.mktemp("models")
+    for seed in range(3):
+        data = save_finetuned(RANDOM.build(4, seed), RANDOM.model, stripes.train.info)
+        (folder / f"{seed}.safetensors").write_bytes(data)
+    return folder
+
+
+def asked_for(file: Path) -> PredictRequest:
+    checksum = hashlib.sha256(file.read_bytes()).hexdigest()
+    return PredictRequest(root=str(file.parent), name=file.name, sha256=checksum)
+
+
+def test_the_models_used_last_are_kept(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predictor, "KEPT_MODELS", 2)
+    requests = [asked_for(file) for file in sorted(files.iterdir())]
+    models, loaded = Models(), {}
+    for number in (0, 1, 0, 2):
+        loaded[number] = models.get(requests[number])
+    assert models.get(requests[0]) is loaded[0]
+    assert models.get(requests[2]) is loaded[2]
+    assert models.get(requests[1]) is not loaded[1]
+
+
+def test_a_model_that_was_replaced_is_not_used(files: Path) -> None:
+    request = asked_for(files / "0.safetensors")
+    with pytest.raises(ValueError, match="checksum differs"):
+        Models().get(request.changed(name="1.safetensors"))

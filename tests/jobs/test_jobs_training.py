@@ -23,7 +23,8 @@ def test_the_best_seed_is_saved_with_its_card(stripes, saved):
     model = open_model(saved)
     card, result = model.card, finetune_seeds(RANDOM, stripes, RECIPE)
     assert card is not None
-    best = max(result.runs, key=lambda run: run.accuracy)
+    worst, best = sorted(result.runs, key=lambda run: run.accuracy)
+    assert worst.accuracy < best.accuracy
     assert (card.seed, card.accuracy) == (best.seed, best.accuracy)
     assert card.seeds.mean == pytest.approx(result.mean / 100)
     assert card.class_names == ("rows", "columns", "falling", "rising")
@@ -51,7 +52,7 @@ def test_stopped_and_run_again_gives_the_same_file(stripes, saved, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         finetune_seeds(RANDOM, stripes, RECIPE, save=target, on_point=stop)
     state = load_file(tmp_path / "model/unfinished/seed-0.safetensors")
-    assert state["step"].item() == 10
+    assert state["step"].item() == 3
     with pytest.raises(ValueError, match="unfinished fine-tuning with other settings"):
         finetune_seeds(RANDOM, stripes, RECIPE.model_copy(update={"alpha": 0.01}), save=target)
     finetune_seeds(RANDOM, stripes, RECIPE, save=target)
@@ -105,7 +106,7 @@ def test_this_process_computes_with_the_threads_asked_for(stripes):
 
 
 def test_a_divergence_names_the_way_out(stripes):
-    with pytest.raises(Diverged, match=r"seed 0 diverged before step 10: .*choose a smaller alpha"):
+    with pytest.raises(Diverged, match=r"seed 0 diverged before step 3: .*choose a smaller alpha"):
         finetune_seeds(RANDOM, stripes, RECIPE.model_copy(update={"alpha": 1e12}))
 
 

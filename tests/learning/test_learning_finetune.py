@@ -76,6 +76,12 @@ def test_every_seed_is_that_seeds_own_run(shifted):
         assert result.runs[seed].curve == alone.curve
 
 
+def test_images_are_mirrored_where_that_keeps_their_class(shifted, letters):
+    recipe = SHORT.model_copy(update={"flip": True})
+    drawn = [Finetuner(module(), dataset, recipe, seed=0).batches.draw(0) for dataset in (shifted, letters)]
+    assert [draw.mirrored.any() for draw in drawn] == [True, False]
+
+
 def test_a_points_loss_is_the_mean_since_the_last_point(shifted, monkeypatch):
     tuner = Finetuner(module(), shifted, SHORT, seed=0)
     monkeypatch.setattr(tuner, "_train_step", lambda: torch.tensor(float(tuner.step)))

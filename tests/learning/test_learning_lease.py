@@ -104,7 +104,7 @@ def test_a_dead_process_of_this_host_is_succeeded_at_once(tmp_path):
     started = time.monotonic()
     with Lease(Storage(tmp_path), "the run") as lease:
         assert lease.epoch.number == 5
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 5  # its limit is a minute
 
 
 def test_a_silent_process_elsewhere_is_succeeded_after_a_while(tmp_path):
@@ -112,7 +112,7 @@ def test_a_silent_process_elsewhere_is_succeeded_after_a_while(tmp_path):
     Storage(tmp_path).write("claim-other.json", silent.to_bytes())
     started = time.monotonic()
     with Lease(Storage(tmp_path), "the run", refresh=0.05, limit=0.5) as lease:
-        assert time.monotonic() - started >= 0.5
+        assert time.monotonic() - started >= 0.5  # not before its limit
         assert lease.epoch.number == 8
 
 
@@ -138,7 +138,7 @@ def test_what_a_former_holder_writes_never_counts(tmp_path):
     write_snapshot(snapshots, state(15), lease=holder)
     assert latest_snapshot(snapshots, holder.epoch)[0].step == 15  # type: ignore[union-attr]
     assert snapshot_folders(snapshots) == ["step-000000010", "step-000000015-000002"]
-    frozen._confirmed = 0.0
+    frozen._confirmed = time.monotonic() - 0.6  # more than half of the limit: it has to look
     with pytest.raises(LeaseLost, match="another process has taken over the run"):
         write_snapshot(snapshots, state(30), lease=frozen)
     assert latest_snapshot(snapshots, holder.epoch)[0].step == 15  # type: ignore[union-attr]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from rayctsl.learning.engine import Chunk, EngineFault, LocalEngine
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.run import Hooks, run_local, train_with
 from rayctsl.learning.run_folder import RunFolder
+from rayctsl.learning.stopping import Interrupted
 
 
 class Bowl(nn.Module):
@@ -145,3 +147,11 @@ def test_the_threads_that_are_told_are_those_that_compute():
         assert "computed on 1 thread of " in engine.describe()
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_run_that_was_stopped_says_by_what_and_how_it_goes_on():
+    stopped = {signum: Interrupted(signum, "runs/a") for signum in (signal.SIGINT, signal.SIGTERM)}
+    assert [each.exit_code for each in stopped.values()] == [130, 143]
+    assert str(stopped[signal.SIGTERM]) == "stopped; continue with: python -m rayctsl.train --resume runs/a"
+    own = Interrupted(signal.SIGTERM, "runs/a", "mine.models.Net")
+    assert str(own) == "stopped; continue with: rayctsl.train(resume='runs/a', model=Net)"

@@ -37,5 +37,7 @@ def test_a_learner_that_cannot_write_its_files_stops_the_run(tmp_path):
     """A full disk, say: the run would otherwise go on to its end without a snapshot."""
     writer = SnapshotWriter(Storage(tmp_path), keep=3)
     writer.write(failed(OSError(28, "No space left on device")))
+    writer._queue.put(finished(state(20)))  # handed in before anyone had noticed
     with pytest.raises(NotWritten, match=r"a snapshot could not be written: .*No space left on device"):
         writer.close()
+    assert snapshot_folders(Storage(tmp_path)) == []

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from rayctsl.learning.snapshot import RunState, latest_snapshot, read_snapshot, snapshot_folders, write_snapshot
+from rayctsl.learning.snapshot import (
+    RunState,
+    latest_snapshot,
+    read_snapshot,
+    snapshot_folder,
+    snapshot_folders,
+    write_snapshot,
+    write_task_files,
+)
 from rayctsl.storage import Storage
 
 
@@ -29,6 +38,15 @@ def test_round_trip_and_only_the_newest_are_kept(tmp_path):
     assert (read.step, read.facts) == (40, state(40).facts)
     assert torch.equal(read.meta["phi"], state(40).meta["phi"])
     assert torch.equal(read.tasks["a"]["counts"], torch.tensor([40, 0, 0]))
+
+
+def test_what_learners_have_written_themselves_is_part_of_it(tmp_path):
+    storage, whole = Storage(tmp_path), state(10)
+    written = write_task_files(storage.inside(snapshot_folder(10)), whole.tasks)
+    write_snapshot(storage, replace(whole, tasks={}, written=written))
+    read, _ = latest_snapshot(storage)
+    assert read is not None
+    assert torch.equal(read.tasks["a"]["theta"], whole.tasks["a"]["theta"])
 
 
 def truncate(folder: Path) -> None:

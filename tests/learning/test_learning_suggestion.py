@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 import torch
 
 from rayctsl.config import FinetuneConfig, ModelConfig
+from rayctsl.learning import suggestion
 from rayctsl.learning.finetune import Finetuner
 from rayctsl.learning.start import Start
-from rayctsl.learning.suggestion import PRESETS, Preset, choose_recipe
+from rayctsl.learning.suggestion import PRESETS, Preset, _Search, choose_recipe
 from tests.stripes import write_stripes
 
 RANDOM = Start("none", ModelConfig(name="resnet8", width=4))
@@ -57,6 +60,50 @@ def test_the_better_rate_is_found_and_steps_are_doubled_while_it_helps(stripes, 
     best = max(chosen.tried, key=lambda pair: chosen.tried[pair])
     assert chosen.tried[0.05, chosen.config.steps] >= chosen.tried[best] - 0.005
     assert choose_recipe(RANDOM, stripes, CONFIG, "tiny") == chosen
+
+
+class Played(_Search):
+    """Says what it would have measured, by the number of steps."""
+
+    measured: ClassVar[dict[int, float]] = {}
+
+    def judge(self, rate, steps):
+        self.tried[rate, steps] = self.measured[steps]
+        return self.measured[steps]
+
+    def step_seconds(self):
+        return 0.5
+
+
+@pytest.mark.parametrize(
+    ("measured", "enough"),
+    [
+        ({8: 0.5, 16: 0.6, 32: 0.602}, 32),  # a little better, but not worth another doubling
+        ({8: 0.5, 16: 0.6, 32: 0.6}, 16),
+        ({8: 0.5, 16: 0.6, 32: 0.4}, 16),
+        ({8: 0.5, 16: 0.6, 32: 0.7, 50: 0.9}, 50),  # never beyond the preset's
+    ],
+)
+def test_steps_are_doubled_as_long_as_that_is_worth_it(monkeypatch, measured, enough):
+    search = Played(RANDOM, None, CONFIG, print, {(0.1, 8): measured[8]})
+    monkeypatch.setattr(Played, "measured", measured)
+    assert search.enough_steps(0.1, 8, 50) == enough
+    assert {steps for _, steps in search.tried} == set(measured)
+
+
+def test_what_the_search_took_of_the_time_is_not_there_for_the_training(stripes, monkeypatch):
+    monkeypatch.setitem(PRESETS, "tiny", Preset((0.1, 0.05), 8, 64))
+    monkeypatch.setattr(suggestion, "_Search", Played)
+    monkeypatch.setattr(Played, "measured", {8: 0.5})
+    # 100 steps of half a second: two rates took 8 each, two seeds share the rest.
+    assert choose_recipe(RANDOM, stripes, CONFIG, "tiny", 50.0).config.steps == 42
+
+
+def test_a_rate_that_diverges_is_never_chosen(stripes, monkeypatch):
+    monkeypatch.setitem(PRESETS, "tiny", Preset((1e30, 1e-9), 3, 3))
+    chosen = choose_recipe(RANDOM, stripes, CONFIG, "tiny")
+    assert chosen.tried[1e30, 3] == 0.0
+    assert chosen.config.alpha == 1e-9
 
 
 def test_a_time_limit_cuts_the_steps(stripes):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from rayctsl.config import build_config
 from rayctsl.learning.tasks import ImageTask
@@ -21,6 +22,13 @@ def test_held_out_images_are_never_trained_on(shifted):
 def test_who_needs_no_held_out_images_trains_on_all(shifted):
     task = ImageTask(shifted, CONFIG)
     assert {index for step in range(12) for index in task.training.choose(step)} == set(range(96))
+
+
+@pytest.mark.parametrize(("wanted", "mirrored"), [(True, False), (False, False), ("always", True)])
+def test_what_has_another_meaning_in_a_mirror_is_mirrored_only_on_demand(letters, wanted, mirrored):
+    data = CONFIG.data.model_copy(update={"flip": wanted})
+    task = ImageTask(letters, CONFIG.model_copy(update={"data": data}))
+    assert task.training.draw(0).mirrored.any() == mirrored
 
 
 def test_another_seed_has_other_batches(shifted):

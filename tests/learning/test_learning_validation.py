@@ -23,6 +23,13 @@ def test_every_image_has_one_purpose(shifted: Dataset) -> None:
     assert (len(seen), len(tuned), len(measured)) == (48, 24, 24)
 
 
+def test_no_more_images_are_measured_on_than_asked_for(shifted: Dataset) -> None:
+    *_, everything = validation.divide(shifted, KEPT, seed=0)
+    *others, few = validation.divide(shifted, KEPT.model_copy(update={"test_size": 5}), seed=0)
+    np.testing.assert_array_equal(few, everything[:5])
+    assert [len(part) for part in others] == [48, 24]  # the others are what they were
+
+
 def test_meta_training_has_the_images_that_are_left(shifted: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "open_data", lambda name, config: shifted)
     task: Any = validation.training_problem(CONFIG, KEPT, seed=0).build_task("shifted", "cpu")

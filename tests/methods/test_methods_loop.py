@@ -207,6 +207,18 @@ def test_a_dropped_task_is_as_if_it_had_not_been(quadratics, engine_of, name, va
     assert np.isfinite(chunk.losses[:, [0, 2]]).all()
 
 
+def test_a_task_whose_pull_is_too_large_is_told_of_up_to_that_step(quadratics, engine_of):
+    """Its losses stay finite, and it goes on until its chunk ends: none of that counts."""
+    engine = engine_of(quadratics(), "fomaml_shifting", on_non_finite="drop", inner={"alpha": 0.0})
+    engine.run(0, 1)
+    engine.group.learners["quadratic-2"].theta.add_(1e5)
+    chunk = engine.run(1, 4)
+    assert np.isfinite(chunk.losses[0]).all()
+    assert np.isnan(chunk.losses[1:, 1]).all()
+    inner, held_out, _ = engine.group.learners["quadratic-2"].counts.tolist()
+    assert (inner, held_out) == (2, 2)  # with the gradient that was too large
+
+
 def test_a_dropped_task_stays_away_after_a_restart(quadratics, engine_of):
     tasks = quadratics()
     tasks["quadratic-2"] = poison(tasks["quadratic-2"], 0, math.nan)

@@ -7,7 +7,6 @@ import json
 import os
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
@@ -17,6 +16,7 @@ import httpx
 import pytest
 
 from serve.bench.instance import Instance, make_dataset, make_initialization
+from tests.serve.conftest import wait_for
 from tests.serve.warm import WarmInstance
 
 NOBODY = "http://127.0.0.1:1"
@@ -128,19 +128,17 @@ def test_half_sent_requests_do_not_shut_others_out(waiting_service: Instance, st
 
 def test_slow_requests_are_cut_off(make_world: Callable[[], Path]) -> None:
     with WarmInstance(make_world(), "--address", NOBODY, "--request-seconds", "1").running() as service:
-        slow = {
-            "head": b"GET /livez HTTP/1.1\r\n",
-            "body": b"POST /finetune HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9\r\n\r\n{",
-            "upload": b"POST /datasets?name=slow HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9\r\n\r\nPK",
-        }
-        for name, start in slow.items():
+        slow = (
+            b"GET /livez HTTP/1.1\r\n",
+            b"POST /finetune HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9\r\n\r\n{",
+            b"POST /datasets?name=slow HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9\r\n\r\nPK",
+        )
+        for start in slow:
             (one,) = half_sent(service, 1, start)
-            started = time.monotonic()
-            one.settimeout(10.0)
+            one.settimeout(8.0)  # by default even a head has ten seconds
             with contextlib.suppress(ConnectionError):
                 while one.recv(1000):
                     pass
-            assert time.monotonic() - started < 8.0, name
             one.close()
 
 
@@ -238,13 +236,14 @@ def test_a_full_disk_is_one_sentence_and_passes(small_disk: Path, tmp_path: Path
         assert health["status"] == "degraded"
         assert any("disk is full" in reason for reason in health["reasons"])
         assert get(service, "/initializations").status_code == 200
-        time.sleep(2.0)  # several turns of the dispatcher
+        (small_disk / "ballast").unlink()
+        assert post().status_code == 202
+        taken = f"rayctsl_finetune_queue_depth {len(answers) - len(full) + 1:.1f}"
+        wait_for(lambda: taken in get(service, "/metrics").text)  # the dispatcher takes its turns again
+        assert not any("disk" in reason for reason in get(service, "/readyz").json()["reasons"])
         log = (tmp_path / "service.log").read_text()
         assert "Traceback" not in log
         assert log.count("a turn of the dispatcher failed") <= 1
-        (small_disk / "ballast").unlink()
-        assert post().status_code == 202
-        assert not any("disk" in reason for reason in get(service, "/readyz").json()["reasons"])
 
 
 def test_the_worker_is_told_of_an_absolute_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy import event
 from rayctsl.storage import Storage
 from serve.bench.instance import Instance
 from serve.comparisons import leaderboard, new_comparison
+from serve.keys import Caller
 from serve.settings import Settings
 from tests.serve.applications import opened
 
@@ -59,6 +60,8 @@ def test_asked_for_looked_at_and_cancelled(client):
     assert {name: [job["seed"] for job in jobs] for name, jobs in made["jobs"].items()} == {
         each: [0, 1] for each in ids
     }
+    scratch = {name: [job["compare_with_scratch"] for job in jobs] for name, jobs in made["jobs"].items()}
+    assert scratch == {ids[0]: [True, True], ids[1]: [False, False]}  # once a seed is enough
     assert [place["accuracy"] for place in made["leaderboard"]] == [None, None]
     assert made["id"] in [each["id"] for each in client.get("/comparisons").json()]
     ended = client.post(f"{answer.headers['location']}/cancel").json()
@@ -82,6 +85,18 @@ def test_all_jobs_or_none(client):
 def application(tmp_path: Path) -> Iterator[FastAPI]:
     with opened(Settings(storage=str(tmp_path), address="http://127.0.0.1:1")) as made:
         yield made
+
+
+def test_everyone_sees_their_own(application: FastAPI, ask: Callable[..., httpx.Response]) -> None:
+    service = application.state.service
+    keys = {name: service.keys.add(Caller(name, ("read",))) for name in ("mine", "yours")}
+    made = {name: new_comparison(name, "stripes", ("a", "b"), 1, {"a": (), "b": ()}) for name in keys}
+    for each in made.values():
+        service.comparisons.save(each)
+    for name, key in keys.items():
+        assert [each["id"] for each in ask("GET", "/comparisons", key).json()] == [made[name].id]
+        codes = {other: ask("GET", f"/comparisons/{made[other].id}", key).status_code for other in keys}
+        assert codes == {other: 200 if other == name else 404 for other in keys}
 
 
 def test_a_page_of_many_costs_one_question_and_reads_each_document_once(

@@ -81,7 +81,9 @@ def test_pages_join_to_the_whole_list(waiting: httpx.Client, sort: str) -> None:
         query = {"sort": sort, "limit": 1, **({"after": found[-1]} if found else {})}
         page = waiting.get("/initializations", params=query).json()
         found += [card["id"] for card in page["data"]]
+        assert found == whole[: len(found)]
         more = page["has_more"]
+    assert len(page["data"]) == 1  # who says that there is more has more
     assert found == whole
     assert len(found) == 3
     if sort == "id":

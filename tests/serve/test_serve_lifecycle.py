@@ -136,6 +136,19 @@ def test_own_datasets_go_when_nobody_has_used_them_for_long(inside: Service, ask
     assert not list(Path(inside.uploads.root).glob("stripes"))
 
 
+@pytest.mark.parametrize(("status", "asked"), [("queued", 25), ("succeeded", 15)])
+def test_a_dataset_that_is_needed_or_was_used_stays(inside: Service, ask: Ask, status: str, asked: float) -> None:
+    """A job that has waited for longer than unused datasets are kept, and one that has ended since."""
+    old = Upload(name="stripes", stored="stripes", status="ready", changed_at=time.time() - 30 * DAY)
+    inside.uploads.inbox.folder.mkdir(parents=True)
+    (inside.uploads.inbox.folder / "stripes.json").write_bytes(old.to_bytes())
+    assert ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2}).status_code == 202
+    with open_database(inside.settings.database_url).begin() as connection:
+        connection.execute(update(JOBS).values(status=status, created_at=time.time() - asked * DAY))
+    inside.retention.look()
+    assert inside.uploads.inbox.find("stripes")
+
+
 def test_latest_and_best(inside: Service, ask: Ask) -> None:
     assert ask("GET", "/finetune/latest").status_code == 404
     jobs = [finished(inside, ask, seed=seed) for seed in (0, 1)]

@@ -1,14 +1,20 @@
-"""Who may ask, for every route and method that there is: without the token nothing but the page and its health."""
+"""Who may ask, for every route and method that there is: without the token nothing but the page and its health.
+
+And how much may be sent, whatever is said of its length."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
+from starlette.responses import PlainTextResponse
+from starlette.types import Message, Receive, Scope, Send
 
+from serve.middleware import LARGE_BODIES, SMALL_BODY, BodyLimit
 from serve.settings import Settings
 from tests.serve.applications import opened
 
@@ -57,3 +63,60 @@ def test_almost_the_token_is_not_the_token(application, given):
             return (await client.get("/finetune", headers={"authorization": given})).status_code
 
     assert asyncio.run(ask()) == 401
+
+
+async def sent(application: BodyLimit, blocks: AsyncIterator[bytes], *, path: str = "/") -> int:
+    """The status of the answer to a body that comes block by block, without saying how long it will be."""
+    codes = list[int]()
+
+    async def receive() -> Message:
+        block = await anext(blocks, None)
+        return {"type": "http.request", "body": block or b"", "more_body": block is not None}
+
+    async def send(message: Message) -> None:
+        codes.append(message.get("status", 0))
+
+    await application({"type": "http", "method": "POST", "path": path, "headers": []}, receive, send)
+    return codes[0]
+
+
+async def taken(scope: Scope, receive: Receive, send: Send) -> None:
+    while (await receive())["more_body"]:
+        pass
+    await PlainTextResponse("taken")(scope, receive, send)
+
+
+def test_a_body_that_does_not_say_its_length_is_cut_off_at_the_limit():
+    given = list[int]()
+
+    async def endless() -> AsyncIterator[bytes]:
+        for number in range(1000):
+            given.append(number)
+            yield bytes(10)
+
+    assert asyncio.run(sent(BodyLimit(taken, lambda path: 100), endless())) == 413
+    assert len(given) == 11
+
+
+def test_few_large_bodies_are_read_at_once_and_small_ones_always():
+    limits = {"/large": SMALL_BODY + 1, "/small": SMALL_BODY}
+
+    async def ask() -> tuple[int, int, list[int], int]:
+        application, ended = BodyLimit(taken, limits.get), asyncio.Event()
+
+        async def slow() -> AsyncIterator[bytes]:
+            yield b"x"
+            await ended.wait()
+
+        async def quick() -> AsyncIterator[bytes]:
+            yield b"x"
+
+        reading = [asyncio.create_task(sent(application, slow(), path="/large")) for _ in range(LARGE_BODIES)]
+        while application.large < LARGE_BODIES:
+            await asyncio.sleep(0)
+        refused = await sent(application, quick(), path="/large")
+        small = await sent(application, quick(), path="/small")
+        ended.set()
+        return refused, small, await asyncio.gather(*reading), await sent(application, quick(), path="/large")
+
+    assert asyncio.run(ask()) == (503, 200, [200] * LARGE_BODIES, 200)

@@ -69,18 +69,17 @@ def test_jobs_wait_while_ray_is_down_and_go_on_with_the_next(
 ) -> None:
     record = service.storage / "service" / "ray.json"
     first = json.loads(record.read_text())
-    running = http.post(
-        "/finetune", json={**BODY, "steps": 8000, "evaluate_every": 800}
-    ).json()  # longer than Ray takes to die
+    long = {**BODY, "steps": 4000, "evaluate_every": 400}  # longer than Ray takes to die
+    running = http.post("/finetune", json=long).json()
     follow(http, running["id"], "running")
     workers = [json.loads(path.read_text())["pid"] for path in (service.storage / "workers").glob("*/alive.json")]
     os.killpg(first["pid"], signal.SIGKILL)  # the head and what is in its process group
     waiting = http.post("/finetune", json=BODY)
     assert waiting.status_code == 202
     assert http.get("/initializations").status_code == 200
-    assert follow(http, waiting.json()["id"])["status"] == "succeeded"
-    ended = follow(http, running["id"])
+    ended = follow(http, running["id"])  # there is one worker, and the other waits for it
     assert ended["status"] == "succeeded"
+    assert follow(http, waiting.json()["id"])["status"] == "succeeded"
     assert json.loads(record.read_text())["pid"] != first["pid"]
     assert ended["attempt"] == 2
     assert workers

@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from serve.datasets import stored_name
 from serve.inbox import Upload
 from serve.keys import Caller
+from serve.problems import HttpProblem
 from serve.service import Service
 from serve.settings import Settings
 from serve.uploads import Uploads
@@ -61,6 +62,15 @@ def test_a_full_share_refuses_the_next_archive(inside: Service, ask: Ask, tmp_pa
     larger = {"content-range": f"bytes 0-0/{9 * MIB}"}
     for key in (other, TOKEN):
         assert ask("POST", "/datasets?name=new", key, content=b"x", headers=larger).status_code == 202
+
+
+def test_a_dataset_is_not_found_by_what_it_is_called_inside(inside: Service) -> None:
+    stored = stored_name("flowers", "mine")
+    inside.uploads.inbox.write(Upload(name="flowers", stored=stored, owner="mine", status="ready"))
+    assert inside.uploads.resolve("flowers", "mine") == stored
+    assert inside.uploads.resolve("flowers", "yours") == "flowers"  # everybody's, if there is one
+    with pytest.raises(HttpProblem, match="flowers"):
+        inside.uploads.resolve(stored, "yours")
 
 
 def test_the_operator_has_no_share(inside: Service, ask: Ask) -> None:

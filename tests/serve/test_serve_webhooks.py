@@ -21,7 +21,7 @@ from serve.bench.instance import make_dataset, make_initialization
 from serve.jobs.tables import WEBHOOKS, open_database
 from serve.service import Service
 from serve.settings import Settings
-from serve.webhooks import DELAYS, RefusedAddressError, check_url, resolve, sign
+from serve.webhooks import DELAYS, RefusedAddressError, check_url, new_client, resolve, sign
 from tests.serve.applications import opened
 
 SECRET = "a-secret-of-16-or-more"
@@ -45,14 +45,15 @@ def application(tmp_path: Path) -> Iterator[FastAPI]:
 class Receiver:
     """A small server that takes webhooks, and refuses the first ones."""
 
-    def __init__(self, refusals: int = 0):
+    def __init__(self, refusals: int = 0, refusal: int = 500):
         receiver, self.taken, self.refusals = self, list[tuple[dict[str, str], bytes]](), refusals
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 receiver.taken.append(({key.lower(): value for key, value in self.headers.items()}, body))
-                self.send_response(500 if len(receiver.taken) <= receiver.refusals else 204)
+                self.send_response(refusal if len(receiver.taken) <= receiver.refusals else 204)
+                self.send_header("location", "/elsewhere")
                 self.end_headers()
 
             def log_message(self, format: str, *parts: object) -> None:
@@ -70,11 +71,12 @@ class Receiver:
         self.server.server_close()
 
 
-def deliver(inside: Service) -> None:
+def deliver(inside: Service, make: Callable[[], httpx.AsyncClient] | None = None) -> None:
     """One look of the sender."""
 
     async def once() -> None:
-        async with httpx.AsyncClient(trust_env=False, verify=False) as client:  # no TLS here, which costs 30 ms
+        quick = httpx.AsyncClient(trust_env=False, verify=False)  # no TLS here, which costs 30 ms
+        async with make() if make else quick as client:
             for each in inside.webhooks.due():
                 await inside.webhooks._deliver(client, each)
 
@@ -114,6 +116,18 @@ def test_a_webhook_is_signed_and_tried_again_until_it_is_taken(inside: Service, 
     assert inside.webhooks.find(job["id"]) is None
 
 
+def test_a_redirect_is_not_followed(inside: Service, ask: Ask) -> None:
+    with Receiver(refusals=1, refusal=307) as receiver:
+        body = {"dataset": "stripes", "steps": 2, "webhook": {"url": receiver.url, "secret": SECRET}}
+        job = ask("POST", "/finetune", json=body).json()["id"]
+        ask("POST", f"/finetune/{job}/cancel")
+        deliver(inside, new_client)
+        assert len(receiver.taken) == 1
+    found = inside.webhooks.find(job)
+    assert found
+    assert (found.status, found.error) == ("waiting", "the answer was 307")
+
+
 def test_a_webhook_that_nobody_takes_is_given_up(inside: Service, ask: Ask) -> None:
     body = {"dataset": "stripes", "steps": 2, "webhook": {"url": "http://127.0.0.1:9/", "secret": SECRET}}
     job = ask("POST", "/finetune", json=body).json()["id"]
@@ -135,6 +149,7 @@ def test_a_webhook_that_nobody_takes_is_given_up(inside: Service, ask: Ask) -> N
         "http://169.254.169.254/latest/meta-data",
         "http://[::1]/",
         "http://[::ffff:10.0.0.1]/",
+        "http://[2002:a00:1::1]/",
         "http://0.0.0.0/",
         "http://224.0.0.1/",
         "ftp://example.org/",

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import yaml
 
 from rayctsl.data.catalog import CATALOG, parse_reference
 from rayctsl.data.embedded import EMBEDDED
-from rayctsl.experiments.image.cells import choose, tune_cells
+from rayctsl.experiments.image.cells import choose, trainings, tune_cells
+from rayctsl.experiments.image.cells import test_cells as build_test_cells
+from rayctsl.experiments.image.records import KeptPhi, TrainResult
 from rayctsl.experiments.image.suite import Suite, load_suite, suite_names
+from rayctsl.experiments.image.summary import check_equal_steps
+from tests.experiments.conftest import TINY
 
 SHARED_PACKS = {"tiny_imagenet_1", "cifar10", "imagewoof", "cub200", "fashion_mnist", "chars74k_street", "vgg_flowers"}
 SHARED_PACKS |= {"tiny_imagenet_2", "fruits360", "quickdraw10", "gtsrb", "sign_digits", "caltech101"}
@@ -160,3 +167,30 @@ def test_a_search_with_several_seeds_takes_the_best_mean(tiny):
         cell.name: {"accuracy": accuracy} for cell, accuracy in zip(cells, [9, 1, 6, 6, 5, 5, 9, None], strict=True)
     }
     assert choose(suite, tuned) == {"shifting": {"beta": 0.2}, "shifting+pull": {"pull": 0.5, "beta": 0.1}}
+
+
+def kept(step: int, name: str) -> KeptPhi:
+    return {"step": step, "path": f"{name}/at{step}", "sha256": name, "spent": {"inner": 3 * step}}
+
+
+def test_no_two_fine_tunings_of_a_method_share_a_number_and_what_diverged_has_no_last_phi(tiny):
+    base = {**TINY["base"], "finetune": {"steps": 4, "batch_size": 4, "seeds": 2}}
+    suite = load_suite(tiny(base=base, methods={"shifting": {"beta": 1}}, lengths={}, targets=["rings"], seeds=3))
+    trained: dict[str, TrainResult] = {
+        training.name: {"points": [kept(4, training.name), kept(16, training.name)], "losses": [], "diverged": None}
+        for training in trainings(suite)
+    }
+    lost = "train-shifting-k4-seed2"
+    trained[lost] = {"points": [kept(4, lost)], "losses": [], "diverged": "after step 5"}
+    names = [cell.name.removeprefix("test-shifting-k4-") for cell in build_test_cells(suite, trained, "data")]
+    first = ["seed0-at4-rings-0", "seed0-at4-rings-1", "seed0-at16-rings-0", "seed0-at16-rings-1"]
+    assert names == [*first, "seed1-at16-rings-2", "seed1-at16-rings-3"]
+
+
+def test_methods_that_spent_other_numbers_of_steps_are_not_compared():
+    spent = {"shifting": 48, "reptile": 48, "scratch": 0}
+    report: Any = SimpleNamespace(finals=spent, spent=lambda method: {"inner": spent[method]})
+    check_equal_steps(report)
+    spent["reptile"] = 47
+    with pytest.raises(AssertionError, match="different numbers of inner steps"):
+        check_equal_steps(report)

@@ -1,0 +1,72 @@
+"""One trial without a cluster: where it is validated, what it reports, and what it says when it has diverged."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from rayctsl.futures import finished
+from rayctsl.learning.group import NonFiniteLoss
+from rayctsl.storage import Storage
+from rayctsl.sweeps import trial as trial_module
+from rayctsl.sweeps.config import Sweep, build_sweep, trial_config, trial_id
+from rayctsl.sweeps.records import METRIC, TIME, Report, TrialRecord, read_record
+from rayctsl.sweeps.trial import Trial, run_trial
+from tests.sweeps.conftest import sweep_keys
+
+OVERRIDES: dict[str, Any] = {"beta": 0.1}
+
+
+def sweep_of(**keys: Any) -> Sweep:
+    return build_sweep(sweep_keys(search={"beta": {"grid": [0.1]}}, **keys))
+
+
+def begun(sweep: Sweep, storage: Storage, *reports: Report) -> Trial:
+    record = TrialRecord(id="a", overrides=OVERRIDES, reports=reports)
+    return Trial(sweep, trial_config(sweep, OVERRIDES), storage, record)
+
+
+@pytest.mark.parametrize(("report_every", "every"), [(3, 4), (4, 4), (5, 8), (8, 8)])
+def test_it_is_validated_at_the_ends_of_trajectories(tmp_path, report_every, every):
+    trial = begun(sweep_of(report_every=report_every), Storage(tmp_path))
+    assert (trial.every, trial.config.snapshot_every) == (every, every)
+
+
+def test_a_report_tells_of_all_that_was_spent_and_of_the_losses_since_the_last(tmp_path):
+    trial = begun(sweep_of(), Storage(tmp_path), {TIME: 4, METRIC: 30.0, "seconds": 1000.0})
+    engine = SimpleNamespace(
+        capture=lambda step: finished(SimpleNamespace(meta={"phi": torch.zeros(1)})),
+        name_phi=lambda phi: {"phi": phi},
+        on_learner=lambda measure: 40.0,
+    )
+    rows = [{"step": step, "loss": float(step)} for step in (2, 4, 6, 8)]
+    run: Any = SimpleNamespace(
+        step=8,
+        engine=engine,
+        metrics=SimpleNamespace(rows=rows),
+        problem=SimpleNamespace(task_names=("one", "two")),
+    )
+    report = trial._validate(run)
+    assert report.pop("seconds") >= 1000.0  # with those before it was taken up again
+    assert report == {TIME: 8, "inner_steps_total": 16, METRIC: 40.0, "loss": 7.0}
+
+
+def test_one_that_diverged_is_the_worst_of_all(tmp_path, monkeypatch):
+    def diverge(trial: Trial) -> None:
+        raise NonFiniteLoss("task 'one' diverged")
+
+    sweep, told = sweep_of(), list[Report]()
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # which a trial's process changes
+    monkeypatch.setattr(trial_module, "report", told.append)
+    monkeypatch.setattr(Trial, "train", diverge)
+    run_trial(sweep, str(tmp_path), OVERRIDES)
+    assert told == [{TIME: 0, METRIC: 0.0}]
+    record = read_record(Storage(tmp_path), trial_id(trial_config(sweep, OVERRIDES), OVERRIDES))
+    assert record is not None
+    assert (record.status, record.reason) == ("failed", "task 'one' diverged")
+    run_trial(sweep, str(tmp_path), OVERRIDES)  # it is not tried again
+    assert len(told) == 1
