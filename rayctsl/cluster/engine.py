@@ -194,12 +194,13 @@ class RayEngine:
 
     def _begin_chunk(self, start: int, stop: int) -> Begun:
         """Queue a chunk's calls, the meta-learner's last; actors take their calls in order."""
+        at = time.perf_counter()  # learners begin with their calls, however long this process takes to make the last
         calls = {actor.run.remote(start, stop): actor for actor in self.learners}
         if self._meta_follows:
             last = self.meta.follow.remote(self.learners[0].capture_meta.remote())
         else:
             last = self.meta.run.remote(start, stop)
-        return Begun(start, stop, {**calls, last: self.meta}, time.perf_counter())
+        return Begun(start, stop, {**calls, last: self.meta}, at)
 
     def _stays_as_it_is(self) -> bool:
         """Whether no learner is about to come, and none is to be relieved."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -119,6 +120,24 @@ def test_a_snapshot_goes_on_with_any_number_of_learners(kept_actors, tiny_proble
     phi = engine.capture(10).result().meta["phi"]
     engine.close()
     assert torch.equal(phi, phi_of(LocalEngine(two), 10))
+
+
+class HeldUp(RayEngine):
+    """Has to wait for the processor when the learners have their calls, and the meta-learner not yet."""
+
+    @property
+    def _meta_follows(self) -> bool:
+        time.sleep(0.3)
+        return super()._meta_follows
+
+
+def test_a_chunks_time_begins_with_its_first_call(kept_actors, tiny_problem):
+    engine = HeldUp(tiny_problem(1, topology={"workers": 1}))
+    engine.start(None)
+    chunk = engine.run(0, 4)
+    engine.close()
+    assert chunk.seconds >= 0.3
+    assert 0 < chunk.facts["utilisation"] < 1
 
 
 def test_whole_run_leaves_the_same_initialization_as_run_local(kept_actors, tiny_problem, new_folder):
