@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ from typing import Any
 
 # Before anything imports torch or ray: results do not depend on the machine, and nothing is phoned home.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # learners of several threads do not spin while others have work
 os.environ["RAY_AUTH_MODE"] = "disabled"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
@@ -31,6 +33,7 @@ import torch
 from rayctsl.data.library import Dataset
 from rayctsl.data.store import SplitInfo, open_split, write_split
 from rayctsl.ports import free_ports
+from rayctsl.torchvision_import import import_torchvision
 from tests import strict_device as accelerator
 from tests.warm_workers import WarmWorkers
 
@@ -47,6 +50,7 @@ LANES = {
     "ray": {"ray_nodes"},
     "service": {"service", "waiting_service", "dashboard", "postgres"},
     "k8s": {"rendered"},
+    "timm": {"timm_library"},
 }
 
 
@@ -65,6 +69,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # Lanes first, then files with slow tests: what is handed out last is small, so that all end together.
         first = {name: name not in LANES and not any(map(_is_slow, tests)) for name, tests in lanes.items()}
         items[:] = [item for name in sorted(lanes, key=first.__getitem__) for item in lanes[name]]
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # what tests have imported is not looked at again and again
 
 
 def _is_slow(item: pytest.Item) -> bool:
@@ -166,6 +174,13 @@ def _start_cluster(warm: WarmWorkers, attempts: int) -> Any:
 def ray_cluster(ray_nodes: Any) -> str:
     """The address of the session's Ray cluster, one node with 4 logical CPUs."""
     return str(ray_nodes.address)
+
+
+@pytest.fixture(scope="session")
+def timm_library() -> None:
+    """Its import takes four seconds."""
+    import_torchvision()
+    import timm  # noqa: F401
 
 
 @pytest.fixture(scope="session")

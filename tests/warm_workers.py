@@ -100,9 +100,10 @@ def become_worker(asked: socket.socket) -> None:
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
-def ask_for_worker(arguments: list[str]) -> bool:
+def ask_for_worker(arguments: list[str], variables: dict[str, str]) -> bool:
     """In the process that Ray started: returns when the worker has ended; False if nobody is there to ask."""
-    order = {"folder": os.getcwd(), "environment": dict(os.environ), "arguments": arguments}
+    kept = [each for each in arguments if not each.startswith(("--language=", ENVIRONMENT))]
+    order = {"folder": os.getcwd(), "environment": {**os.environ, **variables}, "arguments": kept}
     with _unix_socket() as asked:
         try:
             asked.connect(f"\0{os.environ[ADDRESS]}")
@@ -113,9 +114,15 @@ def ask_for_worker(arguments: list[str]) -> bool:
     return True
 
 
-def is_ordinary(arguments: list[str]) -> bool:
-    """Whether it is a Python worker without an environment or flags of its own."""
-    return arguments[0].endswith("default_worker.py") and not any(each.startswith(ENVIRONMENT) for each in arguments)
+def own_variables(arguments: list[str]) -> dict[str, str] | None:
+    """What a Python worker has in its environment by itself, as Tune's trials have; None where it wants more of its own
+    than variables that Ray reads: a fork has read all others already."""
+    given = [each.removeprefix(ENVIRONMENT) for each in arguments if each.startswith(ENVIRONMENT)]
+    context = json.loads(given[0]) if given else {}
+    variables = context.pop("env_vars", {})
+    ordinary = context.pop("py_executable", sys.executable) == sys.executable and not any(context.values())
+    ordinary = ordinary and all(name.startswith(("RAY_", "PL_")) for name in variables)
+    return variables if ordinary and arguments[0].endswith("default_worker.py") else None
 
 
 if __name__ == "__main__":
@@ -123,9 +130,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "serve":
         sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # this checkout, wherever it is
         serve(socket.socket(fileno=int(sys.argv[2])))
-    elif not is_ordinary(sys.argv[1:]) or not ask_for_worker(
-        [each for each in sys.argv[1:] if not each.startswith("--language=")]
-    ):
+    elif (own := own_variables(sys.argv[1:])) is None or not ask_for_worker(sys.argv[1:], own):
         from ray._private.workers import setup_worker
 
         os.execv(sys.executable, [sys.executable, setup_worker.__file__, *sys.argv[1:]])

@@ -38,7 +38,7 @@ def test_step(kept_actors: None, capsys: pytest.CaptureFixture[str], against: tu
     assert sorted(name for names in result["packing"] for name in names) == ["made-0-8", "made-1-8"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_inner(capsys: pytest.CaptureFixture[str]):
     result = run(
         capsys,

@@ -130,8 +130,6 @@ def test_compare_ranks_and_draws(root, tmp_path, capsys):
         ([evaluate.main, "{model}", "--dataset", "./nothing"], "there is no folder or file"),
         ([evaluate.main, "{model}", "--dataset", "digits", "--out", "{root}"], "is a folder; name a file"),
         ([finetune.main, "--init", "none", "--dataset", "{root}/small.yaml"], "is not a readable .npz"),
-        ([finetune.main, "--init", "timm/nothing", "--dataset", "digits"], "timm has no model 'nothing'"),
-        ([finetune.main, "--init", "timm/test_resnet@gone.pth", "--dataset", "digits"], "does not exist"),
         ([finetune.main, "--init", "zoo/glyph", "--dataset", "digits"], "did you mean 'glyphs'"),
         ([finetune.main, "--init", "none", "--dataset", "digits", "--time-limit", "0"], "time_limit must be more"),
         ([evaluate.main, "{model}", "--dataset", "digits"], "has other classes"),
@@ -144,6 +142,17 @@ def test_compare_ranks_and_draws(root, tmp_path, capsys):
 def test_bad_input_is_one_line_and_exit_2(root, model, data_root, capsys, arguments, sentence):
     run, *words = arguments
     assert run([word.format(root=root, model=model) for word in words]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.usefixtures("timm_library", "data_root")
+@pytest.mark.parametrize(
+    ("name", "sentence"), [("nothing", "timm has no model 'nothing'"), ("test_resnet@gone.pth", "does not exist")]
+)
+def test_a_model_that_timm_does_not_have_is_one_line_and_exit_2(capsys, name, sentence):
+    assert finetune.main(["--init", f"timm/{name}", "--dataset", "digits"]) == 2
     said = capsys.readouterr().err
     assert sentence in said
     assert said.count("\n") == 1

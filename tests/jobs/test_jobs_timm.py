@@ -18,7 +18,6 @@ from rayctsl.jobs.job import run_job
 from rayctsl.jobs.model import Finetuned
 from rayctsl.registry import Initialization
 from rayctsl.storage import Storage
-from rayctsl.torchvision_import import import_torchvision
 
 FAMILIES = ["test_resnet", *(pytest.param(name, marks=pytest.mark.long) for name in ("test_vit", "test_convnext"))]
 IMAGES = torch.randint(0, 256, (4, 12, 12, 1), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
@@ -26,6 +25,7 @@ RECIPE = FinetuneConfig(steps=3, batch_size=8, alpha=0.01, crop_padding=1, seeds
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("timm_library")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_from_a_file_to_an_exported_program(name: str, stripes: Dataset, tmp_path: Path, capsys):
     root, donor = str(stripes.train.path.parent.parent), tmp_path / "donor.safetensors"
@@ -55,7 +55,6 @@ def test_from_a_file_to_an_exported_program(name: str, stripes: Dataset, tmp_pat
 
 def write_donor(name: str, target: Path) -> dict[str, torch.Tensor]:
     """Weights as people have them from elsewhere; returns the backbone's parameters."""
-    import_torchvision()
     import timm
 
     torch.manual_seed(3)

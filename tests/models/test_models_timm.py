@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from rayctsl.config import ModelConfig
 from rayctsl.models import build_model, find_head
 
+pytestmark = pytest.mark.usefixtures("timm_library")
 FAMILIES = {"timm/test_resnet": "fc", "timm/test_vit": "head", "timm/test_convnext": "head.fc"}
 
 
