@@ -30,7 +30,7 @@ def test_every_block_runs(tmp_path, monkeypatch, capsys):
         for line in block.strip().splitlines():
             words = shlex.split(line)[1:]
             words += ["--jobs", "1"] if words[0] in ("finetune", "compare") else []  # processes cost seconds each
-            words += ["--time-limit", "5"] if "--time-limit" in words else []  # the last one counts
+            words += ["--time-limit", "1"] if "--time-limit" in words else []  # the last one counts
             assert console.main(words) == 0, capsys.readouterr().err
     said = capsys.readouterr()
     assert "pictures/rows/000.jpg: " in said.out

@@ -20,13 +20,13 @@ def test_without_an_accelerator_it_says_so(capsys: pytest.CaptureFixture[str]):
 @pytest.mark.filterwarnings("default:called a synchronizing operation")
 def test_every_promise_is_checked_and_reported(strict_device, capsys, monkeypatch, tmp_path):
     """With two methods; `tests/learning/test_learning_device.py` has them all."""
-    monkeypatch.setattr(accelerator, "METHOD_CONFIGS", {name: METHOD_CONFIGS[name] for name in ("shifting", "imaml")})
+    monkeypatch.setattr(accelerator, "METHOD_CONFIGS", {name: METHOD_CONFIGS[name] for name in ("shifting", "fomaml")})
     report = tmp_path / "report.md"
     options = ["--model", "demo", "--sizes", "8", "--batch-size", "8", "--steps", "1", "--rounds", "1"]
     assert main(["accelerator", "--json", "--report", str(report), *options]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert result["verdict"] == {"works": "yes", "waits": "yes", "bits": "yes", "graphs": "yes", "abort": "yes"}
-    assert set(result["works"]) == {"shifting", "imaml"}
+    assert set(result["works"]) == {"shifting", "fomaml"}
     assert result["device"] == "strict device (sham)"
     assert result["waits_per_chunk"] == 1
     assert result["graphs"]["largest_difference"] == 0

@@ -34,7 +34,7 @@ TRANSPORTS: dict[str, dict[str, Any]] = {
 # Neither has a task that could be dropped: `scratch` takes no step, `single` has one task.
 WITHOUT_DROP = ("scratch", "single")
 # One that moves phi at every step, one along the trajectory, one with gradients of its own, one of a single task.
-KINDS = ("shifting", "leap", "imaml", "single")
+KINDS = ("shifting", "leap", "fomaml", "single")
 Reference = Callable[[str], Outcome]
 
 
