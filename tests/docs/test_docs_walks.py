@@ -37,9 +37,9 @@ class Trace:
         threading.setprofile(None)
 
     def _note(self, frame: FrameType, event: str, argument: object) -> None:
-        name = frame.f_code.co_filename
-        if event == "call" and (found := re.search(r"/((?:rayctsl|serve)/[^<>]*\.py)$", name)):
-            self.files.setdefault(found[1])
+        name = frame.f_code.co_filename.removeprefix(f"{ROOT}/")
+        if event == "call" and name.startswith(("rayctsl/", "serve/")):
+            self.files.setdefault(name)
 
 
 def begin_trace(worker: Any) -> None:
