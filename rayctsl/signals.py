@@ -46,6 +46,19 @@ def term_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
+@contextmanager
+def handlers_kept(*signals: signal.Signals) -> Iterator[None]:
+    """Afterwards these signals do what they did before, whatever a library has made of them."""
+    before = {signum: signal.getsignal(signum) for signum in signals}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():  # nobody sets handlers elsewhere
+            for signum, handler in before.items():
+                if handler is not None:  # one of C, which Python cannot set again
+                    signal.signal(signum, handler)
+
+
 def stop_if_asked() -> None:
     """Stop when SIGTERM has come and gone unheard: some libraries swallow an interrupt while they are imported."""
     if _received:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ from rayctsl.contract import Json
 from rayctsl.device import choose_device
 from rayctsl.learning.engine import Engine, LocalEngine
 from rayctsl.learning.problem import Problem
+from rayctsl.signals import handlers_kept
 from rayctsl.storage import Storage
 
 PARAMETERS = "overrides"  # the one entry of Tune's config: a trial's overrides
@@ -79,7 +81,7 @@ def run_trials(
         return trials.name(trial.config[PARAMETERS])
 
     filesystem, root = (None, run.root) if run.local else fs.FileSystem.from_uri(run.base)
-    tune.Tuner(
+    tuner = tune.Tuner(
         tune.with_resources(start, resources),
         param_space=None if search else {PARAMETERS: tune.grid_search(list(trials.waiting))},
         tune_config=tune.TuneConfig(
@@ -97,7 +99,10 @@ def run_trials(
             callbacks=[_Callback(watcher)],
             verbose=0,
         ),
-    ).fit()
+    )
+    # Tune takes Ctrl-C as a wish to end the trials, and would still do so when there are none.
+    with handlers_kept(signal.SIGINT, signal.SIGUSR1):
+        tuner.fit()
 
 
 class _Callback(tune.Callback):

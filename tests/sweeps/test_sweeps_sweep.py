@@ -41,10 +41,11 @@ def rows_of(run_dir: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def leaves_nothing(ray_cluster: str) -> Iterator[None]:
-    """After the test there are no other actors and placement groups than before it."""
-    before = _on_the_cluster()
+    """After the test there are no other actors and placement groups than before it, and Ctrl-C does what it did."""
+    before, on_interrupt = _on_the_cluster(), signal.getsignal(signal.SIGINT)
     yield
     _wait_until_gone(before)
+    assert signal.getsignal(signal.SIGINT) == on_interrupt
 
 
 def _wait_until_gone(before: set[str]) -> None:
