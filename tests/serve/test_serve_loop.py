@@ -38,8 +38,11 @@ _loop_thread = 0
 def _note(event: str, arguments: tuple[object, ...]) -> None:
     if _seen is None or threading.get_ident() != _loop_thread or not event.startswith(WATCHED):
         return
-    if not str(arguments[0] if arguments else "").startswith(ALLOWED):
-        _seen.append(f"{event} {arguments[0] if arguments else ''}")
+    what = arguments[0] if arguments else ""
+    if event in ("open", "os.killpg") and isinstance(what, int):
+        return  # a pipe to the process that imports what was sent, and that process's end: no disk, and at any time
+    if not str(what).startswith(ALLOWED):
+        _seen.append(f"{event} {what}")
 
 
 sys.addaudithook(_note)
