@@ -73,7 +73,7 @@ def plot_losses(
 
     at = np.array([steps[chosen].mean() for chosen in bins])
     figure, axes = plt.subplots(figsize=(7.5, 4.2))
-    # Half the time of a layout that is searched for.
+    # Two thirds of the time that a layout takes which is searched for.
     figure.subplots_adjust(left=0.1, right=0.98, bottom=0.13, top=0.92)
     colours = matplotlib.colormaps["viridis"](np.linspace(0.05, 0.85, len(curves)))
     for (name, losses), colour in zip(curves.items(), colours, strict=True):
