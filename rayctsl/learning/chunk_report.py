@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy as np
 from rayctsl.learning.engine import Chunk
 from rayctsl.learning.metrics import Metrics
 from rayctsl.learning.problem import Problem
+
+CURVE_POINTS = 200
 
 
 def record(metrics: Metrics, chunk: Chunk, first: int, problem: Problem) -> None:
@@ -53,11 +56,11 @@ def details(chunk: Chunk, kept: int = 0) -> str:
 
 
 def loss_summary(metrics: Metrics) -> dict[str, Any]:
-    """The loss curve in at most 200 points and its end: what the card shows."""
+    """The loss curve in at most CURVE_POINTS points and its end: what the card shows."""
     rows = [row for row in metrics.rows if row["loss"] == row["loss"]]
     if not rows:
         return {}
-    stride = max(1, len(rows) // 200)
+    stride = math.ceil(len(rows) / CURVE_POINTS)
     curve = [
         [rows[i]["inner_steps_total"], round(float(np.mean([r["loss"] for r in rows[i : i + stride]])), 5)]
         for i in range(0, len(rows), stride)

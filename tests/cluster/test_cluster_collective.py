@@ -34,11 +34,13 @@ def test_sums_overlap_and_can_be_called_off(python):
             travelling = connection(torch.tensor([1.0, 2.0]))
             assert torch.equal(travelling.result(), torch.tensor([6.0, 7.0]))
             connection.check()
+            connection.exchange.wait_seconds = 100.0
             alone = connection(torch.ones(2))  # the peer does not come
             timer = threading.Timer(0.1, connection.abort)
             timer.start()
             with pytest.raises(PeerLost, match="called off"):
                 alone.result()
+            assert connection.wait_seconds > 100, "waits add up"
             with pytest.raises(PeerLost, match="called off"):
                 connection.check()
             timer.join()

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import ray
 from ray._private.state import actors
-from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayTaskError
 from ray.util.placement_group import placement_group_table
 
 from rayctsl.cluster.engine import RayEngine
 from rayctsl.cluster.exchange import PeerLost
-from rayctsl.cluster.faults import Silent, describe, is_preemption
+from rayctsl.cluster.faults import Silent, cause_of, describe, is_preemption
 from rayctsl.learning.engine import EngineFault
 from rayctsl.learning.group import NonFiniteLoss
 from rayctsl.learning.run import Hooks, Run, run_local, train_with
@@ -96,6 +96,17 @@ def test_what_the_cluster_takes_away_on_purpose_is_no_fault():
     assert is_preemption(drained)
     assert not is_preemption(died(NODE_DIED))
     assert not is_preemption(PeerLost("drained"))
+    assert is_preemption(RayActorError(error_msg=NODE_DIED, preempted=True))
+
+
+@pytest.mark.parametrize("error", [ValueError("task x has no images"), OSError(28, "No space left on device")])
+def test_what_a_user_can_mend_is_told_as_it_was_raised(error):
+    assert cause_of(RayTaskError("f", "a long story", error)) is error
+
+
+def test_a_mistake_in_the_program_keeps_its_story():
+    wrapped = RayTaskError("f", "a long story", TypeError("x"))
+    assert cause_of(wrapped) is wrapped
 
 
 @pytest.mark.parametrize("transport", ["collective", pytest.param("objects", marks=pytest.mark.long)])

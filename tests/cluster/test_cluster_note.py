@@ -20,6 +20,14 @@ def test_the_last_task_is_known_after_the_process_is_gone(tiny_problem):
     assert read_note(name) is None, "a note is read once"
 
 
+def test_a_death_at_the_very_first_step_is_known_too(tiny_problem):
+    name = note_name("test", os.getpid())
+    note, engine = Note(name), LocalEngine(tiny_problem(2))
+    note.watch(engine.method)
+    engine.run(0, 1)
+    assert read_note(name) == (0, "task-1")
+
+
 def test_between_chunks_a_process_is_at_no_task(tiny_problem):
     name = note_name("test", os.getpid())
     note = Note(name)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import sys
 import threading
+from typing import Any, ClassVar
 
 import pytest
 import ray
 from ray import cloudpickle
+from ray.exceptions import RayActorError
 
 from rayctsl.cluster import team as team_module
+from rayctsl.cluster.actors import TaskLearner
+from rayctsl.cluster.membership import Place
+from rayctsl.cluster.note import note_name
 from rayctsl.cluster.team import Seat, Team, TeamMember
 from rayctsl.config import TopologyConfig
 
@@ -46,3 +51,53 @@ def test_who_does_not_leave_when_called_off_is_not_asked_again(ray_cluster, monk
     team.learners, team.meta = [], None
     for peer in peers:
         ray.kill(peer)
+
+
+@pytest.fixture
+def team(monkeypatch: pytest.MonkeyPatch) -> Team:
+    """A team for three tasks with room for five learners; its actors are words, and those that are ended are noted."""
+
+    class Played(Team):
+        ended: ClassVar[list[str]]
+
+        def _usable_seats(self) -> list[Seat]:
+            return [Seat(None, bundle) for _, bundles in self._groups for bundle in bundles]
+
+        def _new_member(self, kind: Any, seat: Seat) -> TeamMember:
+            return TeamMember(f"{'learner' if kind is TaskLearner else 'meta'} {seat.bundle}", seat, None)
+
+    Played.ended = []
+    monkeypatch.setattr(team_module.ray, "kill", Played.ended.append)
+    played = Played(TopologyConfig(workers=3), 3, None, 0)
+    played._groups = [(None, range(5))]
+    return played
+
+
+def at(node: str, actor: str, bundle: int) -> TeamMember:
+    return TeamMember(actor, Seat(None, bundle), None, Place(node, "127.0.0.1", pid=100 + bundle))
+
+
+def test_only_as_many_learners_start_as_are_missing(team):
+    team.learners, team.meta = [at("one", "old", 1)], at("one", "meta", 0)
+    assert team.look_for_room()
+    assert [member.actor for member in team._starting] == ["learner 0", "learner 2"]
+
+
+def test_nobody_outlives_a_team_not_even_who_is_still_starting(team, monkeypatch):
+    monkeypatch.setattr(team_module, "remove_placement_group", lambda group: None)
+    team.learners = [at("one", "old", 1)]
+    team._start_missing()
+    team.release()
+    assert sorted(team.ended) == ["learner 0", "learner 2", "meta 1", "old"]
+    assert team.members == team._starting == []
+
+
+def test_a_dead_process_is_asked_about_on_its_own_node(team, monkeypatch):
+    team.learners = [at("one", "dead", 1), at("two", "far", 2), at("one", "near", 3)]
+    asked = []
+    monkeypatch.setattr(team_module, "_ask_note", lambda members, name: asked.append((members, name)) or (7, "task"))
+    fault = team.explain(RayActorError(), "a learner died", "dead", "run")
+    assert (fault.at, fault.counts) == ((7, "task"), True)
+    assert [([member.actor for member in members], name) for members, name in asked] == [
+        (["near"], note_name("run", 101))
+    ]

@@ -17,7 +17,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from rayctsl.cluster.room import shortfall
 from rayctsl.commands.tune import main
 from rayctsl.config import load_config
 from rayctsl.learning.lease import InUse, Lease
@@ -61,20 +60,6 @@ def _on_the_cluster() -> set[str]:
 
     groups = {g["placement_group_id"] for g in placement_group_table().values() if g["state"] != "REMOVED"}
     return groups | {name for name, actor in actors().items() if actor["State"] != "DEAD"}
-
-
-@pytest.mark.parametrize(
-    ("bundles", "nodes", "missing"),
-    [
-        ([{"CPU": 1.0}] * 2, [{"CPU": 2.0}], {}),
-        ([{"CPU": 1.0}] * 3, [{"CPU": 2.0}], {"CPU": 1.0}),
-        ([{"CPU": 2.0}] * 2, [{"CPU": 3.0}, {"CPU": 1.0}], {"CPU": 2.0}),  # enough in all, but not in one place
-        ([{"GPU": 0.5}, {"CPU": 1.0, "GPU": 0.5}], [{"CPU": 4.0, "GPU": 1.0}], {}),
-        ([{"CPU": 1.0, "GPU": 1.0}], [{"CPU": 4.0}], {"CPU": 1.0, "GPU": 1.0}),
-    ],
-)
-def test_shortfall(bundles, nodes, missing):
-    assert shortfall(bundles, nodes) == missing
 
 
 @pytest.mark.ray
