@@ -22,6 +22,7 @@ class HubServer(ThreadingHTTPServer):
         self.repositories: dict[str, dict[str, bytes]] = {}
         self.objects: dict[str, bytes] = {}
         self.tokens: list[str | None] = []
+        self.asked: list[str] = []  # paths
 
     def __enter__(self) -> HubServer:
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -93,6 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
+        self.server.asked.append(self.path)
         if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/[^/]+)?", self.path.partition("?")[0]):
             if match[1] not in self.server.repositories:
                 self._answer(404, {"error": "none"}, {"x-error-code": "RepoNotFound"})

@@ -83,6 +83,22 @@ def _first_phi(config: rayctsl.Config, run_dir: str) -> str:
     return rayctsl.train(nothing, model=Network, head="out", engine="local", run_dir=run_dir).card.sha256
 
 
+class Grey(Network):
+    """Takes images of one channel."""
+
+    def __init__(self, num_classes: int):
+        super().__init__(num_classes)
+        self.features[0] = nn.Conv2d(1, self.features[0].out_channels, 3)
+
+
+def test_an_own_model_of_one_channel_is_given_one(config: rayctsl.Config) -> None:
+    grey = config.model_copy(update={"data": config.data.model_copy(update={"channels": 1})})
+    trained = rayctsl.train(grey, model=Grey, head="out", engine="local", run_dir="grey")
+    assert trained.phi()["features.0.weight"].shape[1] == 1
+    recipe = config.finetune.model_copy(update={"steps": 1, "seeds": 1, "train_size": 8})
+    assert rayctsl.finetune(trained, "shapes", config=recipe, model=Grey, head="out").accuracies
+
+
 def test_an_own_model_is_loaded_with_its_class_and_refused_without(config: rayctsl.Config) -> None:
     trained = rayctsl.train(config, model=Network, head="out", engine="local")
     module = rayctsl.load_initialization(trained.id, num_classes=5, model=Network, head="out")

@@ -6,8 +6,10 @@ import json
 from typing import ClassVar
 
 import pytest
+from pydantic import ValidationError
 
 from rayctsl.contract import Contract, JsonObject, read_contract
+from rayctsl.words import explain
 
 
 class Parcel(Contract):
@@ -19,6 +21,15 @@ class Parcel(Contract):
     @classmethod
     def upgrade(cls, raw: JsonObject) -> JsonObject:
         return {"weight": raw["grams"] / 1000, "to": raw["to"]}
+
+
+def test_of_a_misspelt_key_and_the_one_it_left_missing_the_misspelling_is_told():
+    with pytest.raises(ValidationError) as caught:
+        Parcel.model_validate({"version": 3, "to": "Ada", "wieght": 1.0})
+    assert explain(caught.value, Parcel, "parcel") == "parcel key 'wieght' is unknown; did you mean 'weight'?"
+    with pytest.raises(ValidationError) as caught:
+        Parcel.model_validate({"version": 3, "to": "Ada"})
+    assert explain(caught.value, Parcel, "parcel") == "the parcel has no 'weight'"
 
 
 def test_a_document_comes_back_as_it_was():

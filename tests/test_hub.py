@@ -75,6 +75,19 @@ def test_push_pull_and_load_by_name(endpoint, made, tmp_path, capsys):
     assert open_initialization(tmp_path / "copy").phi_bytes() == made.phi_bytes()
 
 
+def test_the_revision_that_is_asked_for_is_fetched(endpoint, made):
+    hub.upload(made.path, "me/start")
+    endpoint.asked.clear()
+    open_initialization("hf-hub:me/start@v7")
+    assert "/api/models/me/start/revision/v7" in {path.partition("?")[0] for path in endpoint.asked}
+
+
+def test_what_else_lies_in_the_folder_stays_at_home(endpoint, made):
+    Storage(made.path).write("keys.env", b"HF_TOKEN=hf_secret")
+    hub.upload(made.path, "me/start")
+    assert set(endpoint.files("me/start")) == {"phi.safetensors", "card.json", "README.md"}
+
+
 def test_a_fine_tuned_model_goes_the_same_way(endpoint, tmp_path, capsys):
     recipe = FinetuneConfig(steps=2, seeds=1, batch_size=8)
     start = Start("none", ModelConfig(name="resnet8", width=4))

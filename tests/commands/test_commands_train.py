@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -86,6 +87,15 @@ def test_a_dry_run_needs_no_data_and_writes_nothing(data_root, tmp_path, capsys,
     assert list(tmp_path.iterdir()) == []
     assert main(["--tasks", "latn", "--dry-run"]) == 2
     assert "did you mean 'latin'?" in capsys.readouterr().err
+
+
+def test_a_dry_runs_step_takes_as_long_as_the_slowest_learner(capsys, monkeypatch):
+    tasks = {"latin": 1.0, "shapes": 4.0, "flags": 1.0}
+    costs = {name: SimpleNamespace(seconds=seconds, activation_bytes=0) for name, seconds in tasks.items()}
+    monkeypatch.setattr("rayctsl.bench.plan.task_costs", lambda config, measured: costs)
+    small = ["--set", "model.name=resnet8", "--set", "model.width=4"]
+    assert main(["--tasks", ",".join(tasks), "--workers", "2", *small, "--dry-run"]) == 0
+    assert "on 2 CPU learners here: about 4000 ms a step" in capsys.readouterr().out
 
 
 def test_print_config_prints_what_another_run_can_start_from(tmp_path, capsys):

@@ -94,6 +94,7 @@ def test_a_meta_album(tmp_path, root, columns, images):
 )
 def test_a_broken_meta_album_is_refused(tmp_path, root, labels, message):
     save_album(tmp_path / "INS_Micro")
+    (tmp_path / "secret.jpg").write_bytes(next(tmp_path.rglob("*.jpg")).read_bytes())
     (tmp_path / "INS_Micro" / "labels.csv").write_text(labels)
     with pytest.raises(ValueError, match=message):
         import_dataset("ins_micro", tmp_path / "INS_Micro", root, workers=1)

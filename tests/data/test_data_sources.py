@@ -12,6 +12,7 @@ from PIL import Image
 
 from rayctsl.data.catalog import CATALOG
 from rayctsl.data.prepare import prepare_entry
+from rayctsl.data.raw import Listing
 from rayctsl.data.store import open_split, verify_split
 from tests.data.layouts import colour_of
 
@@ -203,10 +204,18 @@ def test_bomb(name, publisher, tmp_path):
     assert not list(tmp_path.rglob("bomb"))
 
 
-def test_wrong_number_of_images_is_refused(publisher, tmp_path):
+@pytest.mark.parametrize("announced", [8, 10])
+def test_wrong_number_of_images_is_refused(publisher, tmp_path, announced):
     made = publisher("cub")
-    entry = dataclasses.replace(made.write(), num_train=10)
-    assert refused(made, tmp_path, entry) == "cub: the files list 9 train images, not 10"
+    entry = dataclasses.replace(made.write(), num_train=announced)
+    assert refused(made, tmp_path, entry) == f"cub: the files list 9 train images, not {announced}"
+
+
+def test_no_image_is_both_for_training_and_for_test():
+    listing = Listing()
+    listing.add("train", "a.jpg", 0)
+    with pytest.raises(ValueError, match=r"'a\.jpg' is listed twice"):
+        listing.add("test", "a.jpg", 0)
 
 
 def test_image_with_too_many_pixels_is_named(publisher, tmp_path):

@@ -34,7 +34,9 @@ def test_a_zipped_folder_becomes_the_dataset_that_import_makes(tmp_path):
     pictures = write_pictures(tmp_path / "holiday", count=20, side=16)
     files = {f"holiday/{p.relative_to(pictures)}": p.read_bytes() for p in sorted(pictures.rglob("*.jpg"))}
     archive = tmp_path / "a.zip"
-    archive.write_bytes(zipped({**files, "__MACOSX/holiday/x.jpg": b"x", "holiday/rows/.DS_Store": b"x"}))
+    archive.write_bytes(
+        zipped({**files, "__MACOSX/holiday/x.jpg": b"x", "holiday/rows/.DS_Store": b"x", "holiday/rows/._1.jpg": b"x"})
+    )
     import_archive(archive, "mine", str(tmp_path / "data"), Limits(), size=16)
     mine = open_dataset("mine", str(tmp_path / "data"))
     assert mine.train.info.class_names == tuple(sorted(CLASSES))
@@ -49,6 +51,7 @@ def test_a_sentence_names_what_is_in_the_archive_and_no_folder_of_ours(tmp_path)
         f"1 image cannot be read: {folder}/images/cat/a.png (cut)": "1 image cannot be read: cat/a.png (cut)",
         f"{folder}/arrays.npz lacks y_test": "the archive lacks y_test",
         f"{archive} is refused": "the archive is refused",
+        f"no space left for {archive.parent}/mine.unpacking": "no space left for mine.unpacking",
     }.items():
         assert _without_paths(ValueError(raised), archive) == said
 

@@ -12,10 +12,12 @@ import torch
 from rayctsl.config import build_config
 from rayctsl.data.store import SplitInfo, write_split
 from rayctsl.learning.engine import LocalEngine
+from rayctsl.learning.meta_learner import OuterLearner
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.run import train_with
 from rayctsl.learning.run_folder import RunFolder
 from rayctsl.learning.snapshot import RunState, write_snapshot
+from rayctsl.methods import build_method
 
 
 @pytest.mark.parametrize("method", [{"name": "leap"}, {"name": "accurate"}, {"name": "shifting", "shift_delay": 1}])
@@ -44,6 +46,17 @@ def test_an_old_snapshot_is_continued(tmp_path, method):
     assert resumed is not None
     assert torch.equal(resumed.meta["phi"], whole.meta.phi)
     assert "begun on another machine" in log.getvalue(), "its processor was another one"
+
+
+def test_a_shift_that_was_on_its_way_before_totals_were_exact_counts_all_its_tasks():
+    """Such a snapshot has the sum itself, and the number of tasks behind it."""
+    config = build_config({"data": {"tasks": ["a", "b", "c"]}, "method": {"name": "shifting", "shift_delay": 1}})
+    outer = OuterLearner(config, build_method(config.method), torch.zeros(2))
+    outer.load_state({"phi": torch.ones(2), "pending": torch.tensor([3.0, -1.5, 3.0])})
+    assert outer.pending is not None
+    assert torch.equal(outer.phi, torch.ones(2))
+    assert torch.equal(outer.grid.mean(outer.pending, outer.phi), torch.tensor([1.0, -0.5]))
+    assert "pending" not in outer.state()
 
 
 def contiguous(state: RunState, engine: LocalEngine) -> RunState:

@@ -32,6 +32,13 @@ def test_tensorboard_is_on_by_itself_and_off_when_asked(tmp_path: Path) -> None:
     assert not (tmp_path / "off" / "tensorboard").exists()
 
 
+def test_in_a_bucket_there_is_no_tensorboard_and_who_asks_for_it_is_told() -> None:
+    bucket = Storage("s3://nowhere/run?endpoint_override=127.0.0.1:1")
+    assert open_trackers(bucket, Config()) == []
+    with pytest.raises(ValueError, match="need a local run folder"):
+        open_trackers(bucket, Config(tensorboard=True))
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")

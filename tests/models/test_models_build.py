@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rayctsl.config import ModelConfig
 from rayctsl.models import MODELS, build_model, find_head, with_head
+from rayctsl.models.own import UserModel
 from tests.models.counting import num_parameters
 
 
@@ -171,3 +172,23 @@ def test_a_nested_head_can_be_named():
     module = nn.Sequential(OrderedDict(net=Features(fc=nn.Linear(4, 2))))
     with_head(module, 6, "net.fc")
     assert module.get_submodule("net.fc").weight.shape == (6, 4)
+
+
+def test_an_own_model_sees_the_channels_it_was_promised():
+    """Grey images are repeated, colours averaged."""
+    seen = []
+
+    class Watching(nn.Module):
+        def __init__(self, num_classes: int):
+            super().__init__()
+            self.head = nn.Linear(1, num_classes)
+
+        def forward(self, images: Tensor) -> Tensor:
+            seen.append(images)
+            return self.head(images.mean((2, 3))[:, :1])
+
+    colours = torch.tensor([1.0, 6.0, 2.0]).reshape(1, 3, 1, 1)
+    UserModel(Watching, channels=1)(2, seed=0)(colours)
+    UserModel(Watching, channels=3)(2, seed=0)(colours)
+    UserModel(Watching, channels=3)(2, seed=0)(colours[:, :1])
+    assert [images.flatten().tolist() for images in seen] == [[3.0], [1.0, 6.0, 2.0], [1.0, 1.0, 1.0]]

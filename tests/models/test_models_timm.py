@@ -7,9 +7,11 @@ import pickle
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
 from rayctsl.config import ModelConfig
 from rayctsl.models import build_model, find_head
+from rayctsl.models.timm_models import _Fit, _switch_off_chance
 
 pytestmark = pytest.mark.usefixtures("timm_library")
 FAMILIES = {"timm/test_resnet": "fc", "timm/test_vit": "head", "timm/test_convnext": "head.fc"}
@@ -39,6 +41,29 @@ def test_nothing_in_training_is_left_to_chance():
     model = build_model(ModelConfig(name="timm/efficientnet_b0"), 3, seed=0).train()
     images = torch.rand(4, 3, 32, 32)
     assert torch.equal(model(images), model(images))
+
+
+def test_neither_dropout_nor_stochastic_depth_stays_on():
+    from timm.layers import DropPath
+
+    layers = nn.Sequential(DropPath(0.5), nn.Dropout(0.5), nn.Sequential(nn.Dropout2d(0.5), DropPath(0.5))).train()
+    _switch_off_chance(layers)
+    images = torch.ones(64, 3, 2, 2)
+    assert torch.equal(layers(images), images)
+
+
+@pytest.mark.parametrize(
+    ("facts", "given", "seen"),
+    [
+        ({}, (40, 48), (40, 48)),
+        ({}, (16, 64), (32, 32)),  # too low, if wide
+        ({}, (64, 16), (32, 32)),
+        ({"min_input_size": (3, 48, 48)}, (40, 48), (48, 48)),
+        ({"fixed_input_size": True, "input_size": (3, 96, 96)}, (200, 200), (96, 96)),
+    ],
+)
+def test_only_images_that_do_not_fit_are_resized(facts, given, seen):
+    assert _Fit(facts)(nn.Identity(), (torch.zeros(1, 1, *given),)).shape == (1, 3, *seen)
 
 
 def test_weights_of_a_local_file_fit_all_but_the_head(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from fastapi import FastAPI
 
 from serve.__main__ import main
+from serve.access import AccessLog
 from serve.bench.instance import make_dataset, make_initialization
 from serve.datasets import stored_name
 from serve.inbox import Upload
@@ -89,6 +90,8 @@ def test_rates(inside: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     now[0] += 30
     assert inside.keys.wait_for(caller) == 0.0
     assert inside.keys.wait_for(caller) > 0
+    now[0] += 3600  # an hour of silence is no hour's requests
+    assert [inside.keys.wait_for(caller) for _ in range(3)] == [0.0, 0.0, 30.0]
 
 
 def test_the_command_makes_lists_and_revokes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,6 +104,7 @@ def test_the_command_makes_lists_and_revokes(tmp_path: Path, capsys: pytest.Capt
     assert secret not in (tmp_path / "service" / "jobs.sqlite3").read_bytes().decode(errors="replace")
     assert main(["keys", "add", "lab-3", *place]) == 2
     assert main(["keys", "add", "x", "--scope", "root", *place]) == 2
+    assert main(["keys", "add", "x", "--jobs-per-day", "0", *place]) == 2
     assert main(["keys", "revoke", "lab-3", *place]) == 0
     assert main(["keys", "revoke", "lab-3", *place]) == 2
     capsys.readouterr()
@@ -160,6 +164,28 @@ def test_a_private_dataset_and_its_jobs_show_to_their_owner_alone(inside: Servic
     ask("POST", f"/finetune/{job['id']}/cancel", mine)
     assert ask("DELETE", "/datasets/flowers", mine).status_code == 204
     assert not (tmp_path / "data" / stored).exists()
+
+
+def test_many_jobs_that_are_deleted_at_once_are_ones_own(inside: Service, ask: Ask) -> None:
+    mine, yours = (inside.keys.add(Caller(name, ("read", "finetune"))) for name in ("mine", "yours"))
+    jobs = {}
+    for key in (mine, yours):
+        jobs[key] = ask("POST", "/finetune", key, json=BODY).json()["id"]
+        ask("POST", f"/finetune/{jobs[key]}/cancel", key)
+    assert ask("DELETE", "/finetune?status=cancelled", mine).json()["deleted"] == [jobs[mine]]
+    assert ask("GET", f"/finetune/{jobs[yours]}", yours).status_code == 200
+
+
+def test_a_full_log_is_turned_over_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.access.MAX_BYTES", 300)
+    log = AccessLog(tmp_path)
+    for number in range(20):
+        log.add({"path": "/" + "x" * 30, "number": number})
+    log.close()
+    log.add({"number": "late"})
+    files = [file for end in (".5", ".4", ".3", ".2", ".1", "") if (file := tmp_path / f"access.jsonl{end}").exists()]
+    assert [json.loads(line)["number"] for file in files for line in file.read_text().splitlines()] == list(range(20))
+    assert max(file.stat().st_size for file in files) <= 300
 
 
 def test_deleting_jobs_gives_no_quota_back(inside: Service, ask: Ask) -> None:

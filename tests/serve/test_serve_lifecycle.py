@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from sqlalchemy import update
 
 from rayctsl.jobs.contracts import Outcome
-from rayctsl.jobs.files import SPEC, job_folder
+from rayctsl.jobs.files import SPEC, attempt_folder, job_folder
 from rayctsl.jobs.job import run_job
 from rayctsl.storage import Storage
 from serve.bench.instance import make_dataset, make_initialization
@@ -73,7 +73,10 @@ def test_a_job_and_its_model_are_deleted(inside: Service, ask: Ask) -> None:
     folder = Path(inside.storage.root) / job_folder(job.id)
     assert not list(folder.rglob("checkpoint*"))
     assert ask("GET", f"/finetune/{job.id}/weights").status_code == 200
+    copy = Storage(inside.settings.folder / "cache" / job.id)  # as a service with a remote storage keeps it
+    copy.write("model.safetensors", b"weights")
     assert ask("DELETE", f"/finetune/{job.id}/weights").status_code == 204
+    assert not Path(copy.root).exists()
     assert ask("GET", f"/finetune/{job.id}/weights").json()["type"] == "model-deleted"
     shown = ask("GET", f"/finetune/{job.id}").json()
     assert shown["result"]["weights"]["url"] is None
@@ -202,7 +205,8 @@ def test_a_published_model_outlives_its_job_as_a_repository(inside: Service, ask
     job = finished(inside, ask)
     made = ask("POST", f"/finetune/{job.id}/publish", json={"name": "bands-v1"})
     assert made.status_code == 201, made.text
-    assert ask("POST", f"/finetune/{job.id}/publish", json={"name": "bands-v1"}).json()["type"] == "name-taken"
+    for taken in ("bands-v1", ask("GET", "/initializations/latest").json()["id"]):
+        assert ask("POST", f"/finetune/{job.id}/publish", json={"name": taken}).json()["type"] == "name-taken"
     ask("DELETE", f"/finetune/{job.id}")
     (shown,) = ask("GET", "/models").json()["data"]
     assert shown["card"]["class_names"] == ["top", "middle", "bottom"]
@@ -217,6 +221,15 @@ def test_a_published_model_outlives_its_job_as_a_repository(inside: Service, ask
     assert ask("DELETE", "/models/bands-v1").status_code == 204
     assert ask("GET", "/models/bands-v1").status_code == 404
     assert not (Path(inside.storage.root) / "models" / "bands-v1").exists()
+
+
+def test_a_published_card_has_the_datasets_own_name(inside: Service, ask: Ask) -> None:
+    job = finished(inside, ask)
+    source = inside.storage.inside(job_folder(job.id)).inside(attempt_folder(1))
+    made = inside.models.publish("bands-v1", "mine", job.id, source, "holiday")
+    assert (made.card.id, made.card.dataset) == ("bands-v1", "holiday")
+    assert inside.models.find("bands-v1") == made
+    assert "`holiday`" in inside.storage.read("models/bands-v1/README.md").decode()
 
 
 @pytest.mark.parametrize("path", ["/models", "/api/models", "/models/going", "/api/models/rayctsl/going"])
