@@ -110,6 +110,14 @@ def test_an_own_model_is_loaded_with_its_class_and_refused_without(config: rayct
     assert not Path("refused").exists()
 
 
+def test_a_cards_recipe_is_taken_unless_another_is_given(config: rayctsl.Config) -> None:
+    recipe = config.finetune.model_copy(update={"steps": 1, "seeds": 1, "train_size": 8})
+    trained = rayctsl.train(config.model_copy(update={"finetune": recipe}), engine="local", run_dir="recipe")
+    assert rayctsl.finetune(trained, "latin").recipe == recipe
+    other = recipe.model_copy(update={"steps": 2})
+    assert rayctsl.finetune(trained, "latin", config=other).recipe == other
+
+
 def test_an_own_model_fine_tunes_on_grey_images(config: rayctsl.Config) -> None:
     recipe = config.finetune.model_copy(update={"steps": 1, "seeds": 1, "train_size": 8})
     result = rayctsl.finetune(None, "latin", config=recipe, model=Network, head="out")

@@ -13,6 +13,7 @@ from rayctsl import hub
 from rayctsl.commands import predict, pull, push
 from rayctsl.config import FinetuneConfig, ModelConfig, load_config
 from rayctsl.flat import FlatModule
+from rayctsl.jobs.model_card import front_matter
 from rayctsl.jobs.training import finetune_seeds
 from rayctsl.learning.start import Start
 from rayctsl.models import build_model
@@ -100,6 +101,8 @@ def test_a_fine_tuned_model_goes_the_same_way(endpoint, tmp_path, capsys):
     assert [(result.metric_type, result.metric_value) for result in data.eval_results] == [
         ("accuracy", round(card["accuracy"], 4))
     ]
+    sized = front_matter(rayctsl.open_model(tmp_path / "model").card.changed(dataset="stripes@48"))
+    assert sized["datasets"] == ["stripes"], "hubs know no sizes of ours"
     picture = write_pictures(tmp_path / "pictures", 4) / "rows/000.jpg"
     capsys.readouterr()
     assert predict.main(["hf-hub:me/stripes", str(picture)]) == 0

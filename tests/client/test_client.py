@@ -10,9 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 
+import httpx
 import pytest
 
 from rayctsl.client import Client, ServiceError
+from rayctsl.client.sending import Sending
 from rayctsl.commands.client import main
 from serve.bench.instance import Instance, make_dataset, make_initialization
 from tests.serve.warm import WarmInstance
@@ -217,3 +219,22 @@ def test_bad_usage_is_one_line(capsys: pytest.CaptureFixture[str], arguments: li
         main(arguments)
     assert caught.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("there", "start"),
+    [
+        ({"status": "receiving", "received": 500, "total": 1000}, 500),
+        ({"status": "receiving", "received": 500, "total": 900}, 0),  # of another archive
+        ({"status": "failed", "received": 1000, "total": 1000}, 0),
+    ],
+)
+def test_only_the_same_archive_is_sent_on(there: dict[str, object], start: int) -> None:
+    class Told(Sending):
+        def __init__(self) -> None:
+            """No connection: what the service would say is given."""
+
+        def _ask(self, *asked: object, **options: object) -> httpx.Response:
+            return httpx.Response(200, json=there)
+
+    assert Told()._received("holiday", 1000) == start

@@ -7,11 +7,13 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import rayctsl
 from rayctsl.commands import compare, evaluate, export, finetune, predict
 from rayctsl.config import load_config
+from rayctsl.data.store import SplitInfo, write_split
 from rayctsl.flat import FlatModule
 from rayctsl.models import build_model
 from rayctsl.registry import save_initialization
@@ -104,6 +106,14 @@ def test_evaluate_agrees_with_the_card(root, model, tmp_path, capsys):
     assert f"accuracy: {100 * card['accuracy']:.2f} %" in capsys.readouterr().out
 
 
+def test_evaluate_refuses_images_of_another_shape(model, tmp_path, capsys):
+    for split in ("train", "test"):
+        info = SplitInfo("stripes", split, (16, 16, 1), CLASSES)
+        write_split(tmp_path / "stripes" / f"{split}.arrow", np.zeros((4, 16, 16, 1), np.uint8), np.arange(4), info)
+    assert evaluate.main([model, "--dataset", "stripes", "--data-root", str(tmp_path)]) == 2
+    assert "has images of (16, 16, 1), the model takes (12, 12, 1)" in capsys.readouterr().err
+
+
 def test_compare_ranks_and_draws(root, tmp_path, capsys):
     config = load_config(root / "small.yaml")
     flat = FlatModule(build_model(config.model, 2, seed=3), "head")
@@ -135,6 +145,7 @@ def test_compare_ranks_and_draws(root, tmp_path, capsys):
         ([evaluate.main, "{model}", "--dataset", "digits"], "has other classes"),
         ([export.main, "{model}", "--to", "torch", "--out", "{root}/no/x.pt2"], "does not exist"),
         ([compare.main, "--init", "none", "--dataset", "digits"], "two or more"),
+        ([compare.main, "--init", "none, none", "--dataset", "digits"], "two or more"),
         ([compare.main, "--init", "none,{root}/nothing", "--dataset", "digits"], "neither a folder"),
         ([finetune.main, "--init", "none", "--dataset", "digits", "--each"], "--each needs --save"),
     ],

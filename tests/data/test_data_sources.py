@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from rayctsl.data.catalog import CATALOG
-from rayctsl.data.prepare import prepare_entry
+from rayctsl.data.prepare import prepare_entry, write_dataset
 from rayctsl.data.raw import Listing
 from rayctsl.data.store import open_split, verify_split
 from tests.data.layouts import colour_of
@@ -209,6 +209,17 @@ def test_wrong_number_of_images_is_refused(publisher, tmp_path, announced):
     made = publisher("cub")
     entry = dataclasses.replace(made.write(), num_train=announced)
     assert refused(made, tmp_path, entry) == f"cub: the files list 9 train images, not {announced}"
+
+
+@pytest.mark.parametrize(("given", "said"), [(1, "c.jpg"), (0, "a.jpg, c.jpg")])
+def test_a_listed_image_that_never_comes_is_named(tmp_path, given, said):
+    listing = Listing()
+    for split, name in (("train", "a.jpg"), ("test", "c.jpg")):
+        listing.add(split, name, 0)
+    pixels = np.zeros((4, 4, 3), np.uint8)
+    raw = listing.dataset(["only"], iter([listing.pick("a.jpg", pixels)][:given]))
+    with pytest.raises(ValueError, match=f"birds: listed but not there: {said}$"):
+        write_dataset(tmp_path, raw, "birds", (4, 4, 3), source="", licence="", workers=1)
 
 
 def test_no_image_is_both_for_training_and_for_test():

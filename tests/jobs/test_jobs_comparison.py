@@ -29,9 +29,11 @@ def test_paired_differences_against_hand_computed_ones():
 def test_random_weights_are_what_to_be_ahead_of():
     table = format_standings(rank({"none": [48.0, 77.0, 16.0], "start": [50.0, 80.0, 20.0]})).splitlines()
     assert table[0].endswith("ahead of none")
-    assert table[1].endswith("3.00 ± 2.48 %*")
-    assert table[2].endswith("3.00 ± 2.48 %*")  # behind the best
+    assert table[1].endswith(" 3.00 ± 2.48 %*")
+    assert table[2].endswith(" 3.00 ± 2.48 %*")  # behind the best
     assert len(table[2]) < len(table[1])
+    worse = format_standings(rank({"none": [50.0, 80.0, 20.0], "start": [48.0, 77.0, 16.0]})).splitlines()
+    assert worse[2].endswith(" -3.00 ± 2.48 %*"), "a loss beyond chance has its star too"
 
 
 def test_a_single_seed_has_no_interval():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -37,7 +40,7 @@ def test_a_zipped_folder_becomes_the_dataset_that_import_makes(tmp_path):
     archive.write_bytes(
         zipped({**files, "__MACOSX/holiday/x.jpg": b"x", "holiday/rows/.DS_Store": b"x", "holiday/rows/._1.jpg": b"x"})
     )
-    import_archive(archive, "mine", str(tmp_path / "data"), Limits(), size=16)
+    import_archive(archive, "mine", str(tmp_path / "data"), Limits(files=len(files)), size=16)
     mine = open_dataset("mine", str(tmp_path / "data"))
     assert mine.train.info.class_names == tuple(sorted(CLASSES))
     assert (len(mine.train), len(mine.test)) == (16, 4)
@@ -61,3 +64,14 @@ def test_arrays(tmp_path):
     np.savez(tmp_path / "a.npz", x_train=images, y_train=labels, x_test=images[:4], y_test=labels[:4])
     import_archive(tmp_path / "a.npz", "mine", str(tmp_path / "data"), Limits())
     assert open_dataset("mine", str(tmp_path / "data")).num_classes == 4
+
+
+def test_an_import_gives_away_what_it_does_not_need():
+    code = """
+import resource
+from rayctsl.jobs.importer import Limits, _confine
+_confine(Limits(9, unpacked_bytes=2**30, memory_bytes=2**36, seconds=77))
+print([resource.getrlimit(getattr(resource, f"RLIMIT_{name}")) for name in ("FSIZE", "AS", "CPU", "CORE")])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str([(2**30, 2**30), (2**36, 2**36), (77, 77), (0, 0)])

@@ -10,8 +10,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from rayctsl.data.library import open_dataset
 from serve.bench.instance import DATASET, make_dataset
-from serve.datasets import DatasetCatalog
+from serve.datasets import DatasetCatalog, stored_name
+from serve.problems import HttpProblem
 from serve.routes import datasets
 from serve.settings import Settings
 from tests.serve.applications import opened
@@ -38,6 +40,17 @@ def test_a_damaged_dataset_hides_no_other(tmp_path: Path) -> None:
     assert "aaa" not in known
 
 
+def test_a_strangers_dataset_is_not_what_somebody_may_have_meant(tmp_path: Path) -> None:
+    make_dataset(tmp_path)
+    (tmp_path / DATASET).rename(tmp_path / stored_name("my_summer_holidays", "stranger"))
+    catalog = DatasetCatalog(str(tmp_path))
+    with pytest.raises(HttpProblem, match="'my_summer_holidayz' is unknown") as caught:
+        catalog.require("my_summer_holidayz")
+    assert "did you mean" not in caught.value.detail
+    with pytest.raises(HttpProblem, match="did you mean 'digits'"):
+        catalog.require("digitz")
+
+
 def test_pictures_of_datasets_that_are_gone_are_forgotten(tmp_path: Path) -> None:
     catalog = DatasetCatalog(str(tmp_path))
     for number in range(5):
@@ -61,7 +74,10 @@ def test_only_so_many_sheets_are_kept(
         first, second = (ask("GET", f"/datasets/{DATASET}/sheet") for _ in range(2))
         assert first.content.startswith(b"\x89PNG")
         assert first.content == second.content
-    assert len(list((tmp_path / "storage/service/cache/sheets").iterdir())) == 3
+        kept = {path.name for path in (tmp_path / "storage/service/cache/sheets").iterdir()}
+        checksum = open_dataset(DATASET, str(tmp_path / "data")).train.info.checksum
+        assert f"{checksum}.png" in kept, "the newest stays"
+    assert len(kept) == 3
 
 
 def test_a_dataset_that_has_just_gone_has_no_sheet(application: FastAPI, ask: Ask, tmp_path: Path) -> None:

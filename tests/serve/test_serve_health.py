@@ -48,6 +48,13 @@ def test_readiness_tells_why_jobs_cannot_run(inside: Service, ask: Ask) -> None:
     assert told["reasons"] == ["Ray does not answer: jobs wait.", "workers show no sign of life"]
 
 
+@pytest.mark.parametrize("full", ["storage", "storage/service", ""])
+def test_either_disk_may_be_full(full: str, inside: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert inside.settings.folder == tmp_path / "storage/service"
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=10**12 * (folder != tmp_path / full)))
+    assert inside.is_full() is bool(full)
+
+
 def test_one_stream_too_many_is_refused(inside: Service, ask: Ask) -> None:
     job = ask("POST", "/finetune", json={"dataset": "stripes", "steps": 3}).json()["id"]
     ask("POST", f"/finetune/{job}/cancel")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,6 +107,8 @@ def test_download_with_checksum_as_etag(waiting: httpx.Client, weights: str, phi
     assert answer.headers["etag"] == f'"{hashlib.sha256(phi).hexdigest()}"'
     assert answer.headers["content-type"] == "application/octet-stream"
     assert waiting.get(weights, headers={"if-none-match": answer.headers["etag"]}).status_code == 304
+    for known in ("*", f'"other", W/{answer.headers["etag"]}'):
+        assert waiting.get(weights, headers={"if-none-match": known}).status_code == 304
     assert waiting.get(weights, headers={"if-none-match": '"other"'}).content == phi
     head = waiting.head(weights)
     assert (head.headers["content-length"], head.content) == (str(len(phi)), b"")
@@ -118,6 +121,7 @@ def test_download_with_checksum_as_etag(waiting: httpx.Client, weights: str, phi
         ("bytes=100-", 206, 100, None),
         ("bytes=-50", 206, -50, None),
         ("bytes=5-99999999", 206, 5, None),
+        ("bytes=-99999999", 206, 0, None),
         ("bytes=9-3", 200, 0, None),
         ("bytes=0-1,4-5", 200, 0, None),
         ("lines=1-2", 200, 0, None),
@@ -133,6 +137,19 @@ def test_ranges(
     if status == 206:
         start = len(phi) + first if first < 0 else first
         assert answer.headers["content-range"] == f"bytes {start}-{start + len(answer.content) - 1}/{len(phi)}"
+
+
+def test_what_was_sent_is_counted_and_no_more(waiting: httpx.Client, weights: str, phi: bytes) -> None:
+    def downloaded() -> float:
+        (value,) = re.findall(r"^rayctsl_download_bytes_total (.+)$", waiting.get("/metrics").text, re.MULTILINE)
+        return float(value)
+
+    before = downloaded()
+    waiting.get(weights, headers={"range": "bytes=100-149"})
+    waiting.head(weights)
+    wait_for(lambda: downloaded() == before + 50)
+    waiting.get(weights)
+    wait_for(lambda: downloaded() == before + 50 + len(phi))
 
 
 def test_range_beyond_the_end_and_if_range(waiting: httpx.Client, weights: str, phi: bytes) -> None:

@@ -17,10 +17,15 @@ from rayctsl.jobs.files import SPEC, attempt_folder, job_folder
 from rayctsl.jobs.job import run_job
 from rayctsl.storage import Storage
 from serve.bench.instance import make_dataset, make_initialization
+from serve.comparisons import new_comparison
+from serve.datasets import stored_name
 from serve.inbox import Upload
 from serve.jobs.rows import JobRow
 from serve.jobs.tables import JOBS, open_database
+from serve.keys import Caller
+from serve.problems import HttpProblem
 from serve.retention import DAY
+from serve.routes.hub import _hub_time
 from serve.service import Service
 from serve.settings import Settings
 from tests.serve.applications import opened
@@ -101,6 +106,18 @@ def test_what_has_not_ended_stays_and_many_go_at_once(inside: Service, ask: Ask)
     assert ask("DELETE", "/finetune").status_code == 422
 
 
+def test_a_comparison_that_has_not_ended_is_left_whole(inside: Service, ask: Ask) -> None:
+    jobs = [ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2}).json()["id"] for _ in range(2)]
+    ask("POST", f"/finetune/{jobs[0]}/cancel")
+    made = new_comparison(None, "stripes", ("a", "b"), 1, {"a": (jobs[0],), "b": (jobs[1],)})
+    inside.comparisons.save(made)
+    assert ask("DELETE", f"/comparisons/{made.id}").json()["type"] == "job-not-ended"
+    assert [ask("GET", f"/finetune/{job}").status_code for job in jobs] == [200, 200]
+    ask("POST", f"/finetune/{jobs[1]}/cancel")
+    assert ask("DELETE", f"/comparisons/{made.id}").status_code == 204
+    assert [ask("GET", f"/finetune/{job}").status_code for job in jobs] == [404, 404]
+
+
 def test_retention_takes_models_then_jobs_and_what_workers_left(inside: Service, ask: Ask, tmp_path: Path) -> None:
     job = finished(inside, ask)
     inside.retention.look()
@@ -175,6 +192,41 @@ def test_latest_and_best(inside: Service, ask: Ask) -> None:
         assert made["initialization"]["id"] == newest
 
 
+def test_latest_is_nobody_elses_private_job(inside: Service, ask: Ask) -> None:
+    job = finished(inside, ask)
+    with open_database(inside.settings.database_url).begin() as connection:
+        spec = job.spec.changed(dataset=stored_name("flowers", "mine")).to_json()
+        connection.execute(update(JOBS).where(JOBS.c.id == job.id).values(spec=spec, owner="mine"))
+    mine, yours = (inside.keys.add(Caller(name, ("read",))) for name in ("mine", "yours"))
+    assert ask("GET", "/finetune/latest", mine).json()["id"] == job.id
+    assert ask("GET", "/finetune/latest", yours).status_code == 404
+
+
+def test_of_many_images_the_one_that_is_too_large_says_so(
+    inside: Service, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = finished(inside, ask)
+
+    async def classify(root: Path, name: str, sha256: str, content: bytes) -> list[tuple[str, float]]:
+        if content == b"fine":
+            return [("top", 1.0)]
+        raise HttpProblem(int(content), "refused")
+
+    monkeypatch.setattr(inside.predictor, "classify", classify)
+
+    def send(*contents: bytes) -> httpx.Response:
+        files = [("image", (f"{number}.png", content)) for number, content in enumerate(contents)]
+        return ask("POST", f"/finetune/{job.id}/predictions", files=files)
+
+    rows = send(b"413", b"fine", b"422").json()["data"]
+    assert [(row["name"], row["error"], len(row["classes"])) for row in rows] == [
+        ("0.png", "refused", 0),
+        ("1.png", None, 1),
+        ("2.png", "refused", 0),
+    ]
+    assert send(b"fine", b"503").status_code == 503, "what holds for all of them is told at once"
+
+
 def test_the_log_and_the_events_as_json(inside: Service, ask: Ask) -> None:
     job = finished(inside, ask)
     log = ask("GET", f"/finetune/{job.id}/log")
@@ -213,7 +265,8 @@ def test_a_published_model_outlives_its_job_as_a_repository(inside: Service, ask
     assert (shown["card"]["id"], shown["card"]["dataset"], shown["job"]) == ("bands-v1", "stripes", job.id)
     described = ask("GET", "/api/models/rayctsl/bands-v1").json()
     assert {file["rfilename"] for file in described["siblings"]} == {"model.json", "README.md", "model.safetensors"}
-    assert "rayctsl/bands-v1" in [each["id"] for each in ask("GET", "/api/models").json()]
+    for question, found in (("", True), ("?search=BANDS", True), ("?search=Stripes", True), ("?search=cats", False)):
+        assert ("rayctsl/bands-v1" in [each["id"] for each in ask("GET", f"/api/models{question}").json()]) is found
     weights = ask("GET", "/rayctsl/bands-v1/resolve/main/model.safetensors")
     assert hashlib.sha256(weights.content).hexdigest() == shown["card"]["sha256"]
     assert "pipeline_tag: image-classification" in ask("GET", "/rayctsl/bands-v1/resolve/main/README.md").text
@@ -221,6 +274,11 @@ def test_a_published_model_outlives_its_job_as_a_repository(inside: Service, ask
     assert ask("DELETE", "/models/bands-v1").status_code == 204
     assert ask("GET", "/models/bands-v1").status_code == 404
     assert not (Path(inside.storage.root) / "models" / "bands-v1").exists()
+
+
+def test_the_hubs_times_are_universal() -> None:
+    assert _hub_time("2026-01-01T02:30:00+02:00") == "2026-01-01T00:30:00.000Z"
+    assert _hub_time("long ago") == "1970-01-01T00:00:00.000Z"
 
 
 def test_a_published_card_has_the_datasets_own_name(inside: Service, ask: Ask) -> None:

@@ -47,6 +47,8 @@ def test_page_needs_nothing_inline_and_nothing_from_elsewhere(waiting: httpx.Cli
     for address in re.findall(r'(?:src|href)="([^"#]+)"', page.text):
         assert not address.startswith(("http", "//", "/")), address
         assert waiting.get(f"/{address}").status_code == 200, address
+    assert waiting.get("/", headers={"if-none-match": page.headers["etag"]}).status_code == 304
+    assert waiting.get("/", headers={"if-none-match": '"other"'}).content == page.content
     for path in (WEB / "js").rglob("*.js"):
         code = path.read_text()
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", code), path

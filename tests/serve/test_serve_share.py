@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 
 from serve.datasets import stored_name
-from serve.inbox import Upload
+from serve.inbox import Upload, UploadStatus
 from serve.keys import Caller
 from serve.problems import HttpProblem
 from serve.service import Service
@@ -58,10 +58,18 @@ def test_a_full_share_refuses_the_next_archive(inside: Service, ask: Ask, tmp_pa
 
     fits = {"content-range": f"bytes 0-0/{2 * MIB}"}
     assert ask("POST", "/datasets?name=new", mine, content=b"x", headers=fits).status_code == 202
-    assert ask("POST", "/datasets?name=third", mine, content=b"x", headers=fits).json()["type"] == "share-full"
+    small = {"content-range": f"bytes 0-0/{MIB}"}  # what was announced counts, though only a byte of it is there
+    assert ask("POST", "/datasets?name=third", mine, content=b"x", headers=small).json()["type"] == "share-full"
     larger = {"content-range": f"bytes 0-0/{9 * MIB}"}
     for key in (other, TOKEN):
         assert ask("POST", "/datasets?name=new", key, content=b"x", headers=larger).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("status", "total", "takes"), [("receiving", 9, 9), ("receiving", None, 5), ("ready", 9, 3), ("failed", 9, 0)]
+)
+def test_what_an_upload_takes(status: UploadStatus, total: int | None, takes: int) -> None:
+    assert Upload(name="a", stored="a", status=status, received=5, total=total, kept=3).takes == takes
 
 
 def test_a_dataset_is_not_found_by_what_it_is_called_inside(inside: Service) -> None:
@@ -71,6 +79,19 @@ def test_a_dataset_is_not_found_by_what_it_is_called_inside(inside: Service) -> 
     assert inside.uploads.resolve("flowers", "yours") == "flowers"  # everybody's, if there is one
     with pytest.raises(HttpProblem, match="flowers"):
         inside.uploads.resolve(stored, "yours")
+
+
+def test_what_is_being_imported_is_not_sent_anew(inside: Service, ask: Ask) -> None:
+    inside.uploads.inbox.write(
+        Upload(name="new", stored=stored_name("new", "operator"), owner="operator", status="importing")
+    )
+    assert ask("POST", "/datasets?name=new", TOKEN, content=b"x").json()["type"] == "upload-busy"
+
+
+@pytest.mark.parametrize("text", ["bytes 0-3/3", "bytes 2-1/3", "bytes 0-/3", "lines 0-1/3", "bytes 0-1/*"])
+def test_a_piece_lies_within_its_whole(text: str, ask: Ask) -> None:
+    refused = ask("POST", "/datasets?name=new", TOKEN, content=b"x", headers={"content-range": text})
+    assert (refused.status_code, "bytes FIRST-LAST/TOTAL" in refused.json()["detail"]) == (422, True)
 
 
 def test_the_operator_has_no_share(inside: Service, ask: Ask) -> None:

@@ -17,6 +17,10 @@ def test_the_prediction_is_by_images_trained_on_jobs_like_it(stage):
         row = service.job(job)
         service.store.change(row, status="starting", attempt=1, started_at=100.0)
         service.store.change(service.job(job), status="succeeded", finished_at=100.0 + seconds)
+    for _ in range(4):  # what was interrupted waited for a worker too
+        job = service.add(steps=10, batch_size=16)
+        service.store.change(service.job(job), status="starting", attempt=2, started_at=100.0)
+        service.store.change(service.job(job), status="succeeded", finished_at=500.0)
     forecast._looked = float("-inf")
     assert forecast.seconds(asked) == pytest.approx(8.0)
     twice = asked.model_copy(update={"compare_with_scratch": True})
