@@ -26,7 +26,7 @@ class Pool:
         import ray
 
         self.num_gpus = num_gpus
-        self.idle: dict[str, list[tuple[Any, Any]]] = {}  # actors, each with its answer to having been called back
+        self.idle: dict[str, list[tuple[Any, Any]]] = {}  # actors, each with its answers to having been called back
         self.lent: dict[Any, tuple[str, Any]] = {}  # class and actor by its id
         self.kill = ray.kill
 
@@ -60,8 +60,8 @@ class Pool:
         if name is None:
             self.kill(actor)
         else:
-            actor.abort.remote()  # it may wait for a peer that is gone
-            self.idle.setdefault(name, []).append((actor, actor.__ray_call__.remote(_leave)))
+            woken = actor.abort.remote()  # it may wait for a peer that is gone
+            self.idle.setdefault(name, []).append((actor, [woken, actor.__ray_call__.remote(_leave)]))
 
     def take_all_back(self) -> None:
         for _, actor in list(self.lent.values()):

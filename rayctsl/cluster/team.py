@@ -216,11 +216,12 @@ class Team:
 
     def call_off(self) -> None:
         """Wake everyone who waits for a lost peer; who does not answer within the grace period is left behind."""
-        for actor in self.actors:
-            actor.abort.remote()
-        left = {member.actor.leave.remote(): member for member in self.members}
-        _, stuck = ray.wait(list(left), num_returns=len(left), timeout=GRACE_SECONDS)
-        self._part_from([left[reference] for reference in stuck])
+        answers = {member.actor.abort.remote(): member for member in self.members}
+        answers |= {member.actor.leave.remote(): member for member in self.members}
+        # Both are waited for: they run in threads of their own, and a late abort would call off the next group.
+        _, late = ray.wait(list(answers), num_returns=len(answers), timeout=GRACE_SECONDS)
+        stuck = [answers[reference] for reference in late]
+        self._part_from([member for member in self.members if member in stuck])
 
     def release(self) -> None:
         """Stop the actors and give the resources back."""

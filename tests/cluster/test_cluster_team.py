@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from typing import Any, ClassVar
 
 import pytest
@@ -51,6 +52,36 @@ def test_who_does_not_leave_when_called_off_is_not_asked_again(ray_cluster, monk
     team.learners, team.meta = [], None
     for peer in peers:
         ray.kill(peer)
+
+
+@ray.remote(num_cpus=0, concurrency_groups={"control": 1})
+class SlowToWake:
+    """Leaves at once, and hears late that it was called off: Ray keeps no order between threads."""
+
+    def __init__(self) -> None:
+        self.woken = False
+
+    @ray.method(concurrency_group="control")
+    def abort(self) -> None:
+        time.sleep(1.0)
+        self.woken = True
+
+    def leave(self) -> None:
+        pass
+
+    def was_woken(self) -> bool:
+        return self.woken
+
+
+def test_nobody_is_called_off_who_has_joined_the_next_group_already(ray_cluster):
+    peer = SlowToWake.remote()
+    assert not ray.get(peer.was_woken.remote())
+    team = Team(TopologyConfig(workers=1), 1, None, 0)
+    team.learners = [TeamMember(peer, Seat(None, 0), None)]
+    team.call_off()
+    assert ray.get(peer.was_woken.remote())
+    assert [member.actor for member in team.members] == [peer]
+    ray.kill(peer)
 
 
 @pytest.fixture
