@@ -14,12 +14,17 @@ def lines_are_counted() -> bool:
     return any(name.startswith("COVERAGE_PROCESS") for name in os.environ)
 
 
+def is_alive(process: int) -> bool:
+    """Whether it runs; one that has ended may stay in the table where nobody reaps it."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def running() -> Iterator[int]:
     """Process numbers, zombies aside."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if (folder / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
-                yield int(folder.name)
+    return (process for folder in Path("/proc").glob("[0-9]*") if is_alive(process := int(folder.name)))
 
 
 def of_session(leader: int) -> list[int]:

@@ -57,6 +57,13 @@ def test_what_train_returns_is_loaded_by_id_by_path_and_as_itself(config: raycts
         assert rayctsl.load_initialization(known, num_classes=3)(torch.zeros(1, 1, 8, 8)).shape == (1, 3)
 
 
+def test_a_fresh_head_is_that_of_its_seed(config: rayctsl.Config) -> None:
+    trained = rayctsl.train(config, engine="local")
+    first, again, other = (rayctsl.load_initialization(trained, 3, seed=seed).head.weight for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
 def test_another_program_finds_an_id_in_runs(config: rayctsl.Config, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = rayctsl.train(config, engine="local")
     monkeypatch.setattr("rayctsl.api._trained", {})

@@ -95,7 +95,8 @@ def test_a_new_method_starts_its_section_afresh():
     raw = {"method": {"name": "shifting", "beta": 0.3, "shift_delay": 1}}
     assert apply_overrides(raw, {"method.name": "reptile"})["method"] == {"name": "reptile"}
     assert apply_overrides(raw, {"method.name": "shifting"})["method"] == raw["method"]
-    assert apply_overrides(raw, {"method.name": "reptile", "beta": 2})["method"] == {"name": "reptile", "beta": 2}
+    for again in ({"method.name": "reptile", "beta": 2}, {"beta": 2, "method.name": "reptile"}):
+        assert apply_overrides(raw, again)["method"] == {"name": "reptile", "beta": 2}
 
 
 def test_bare_keys_find_their_section():

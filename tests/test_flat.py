@@ -155,6 +155,13 @@ def test_frozen_backbone_gets_no_gradient(images):
     assert flat.backbone_grad.any()
 
 
+def test_a_module_that_comes_frozen_is_thawed(images):
+    flat = FlatModule(Net().requires_grad_(False), "head")
+    flat.freeze_backbone(False)
+    flat.module(images).square().sum().backward()
+    assert flat.backbone_grad.any()
+
+
 def test_buffers_are_not_parameters(images):
     flat = FlatModule(Net(), "head")
     assert set(flat.buffers()) == {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}

@@ -29,6 +29,11 @@ def test_files_by_path_and_by_uri(tmp_path, as_uri):
         storage.read("a/b.bin")
 
 
+def test_a_folder_of_a_store_keeps_the_stores_options():
+    store = Storage("s3://bucket/runs/?endpoint_override=127.0.0.1:1&scheme=http&region=us-east-1")
+    assert store.inside("a").base == "s3://bucket/runs/a?endpoint_override=127.0.0.1:1&scheme=http&region=us-east-1"
+
+
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
     storage = Storage(tmp_path)
     storage.write("file", b"old")

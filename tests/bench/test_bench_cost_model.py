@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rayctsl.bench.cost_model import Cluster, PlannedWork, exchange_seconds, predict, ring_seconds, tree_seconds
@@ -36,6 +38,8 @@ def test_learners_of_one_node_use_its_memory_and_no_link():
     seen = predict(JOB, cluster)
     assert seen.compute_s == pytest.approx(0.5)
     assert seen.bytes_per_step == 0
+    roomy = replace(cluster, workers_per_node=8)
+    assert exchange_seconds(JOB.floats, roomy) == exchange_seconds(JOB.floats, cluster), "an empty seat writes nothing"
 
 
 def test_nodes_all_reduce_once_each_whatever_they_host():

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from rayctsl.client import Client, ServiceError
+from rayctsl.client.connection import RETRIES
 from rayctsl.client.sending import Sending
 from rayctsl.commands.client import main
 from serve.bench.instance import Instance, make_dataset, make_initialization
@@ -172,6 +173,25 @@ def test_damaged_download_is_thrown_away(unreliable: str, tmp_path: Path, monkey
     with Client(unreliable) as client, pytest.raises(ServiceError, match="damaged"):
         client.download("some-id", tmp_path / "file")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_long_job_is_followed_however_often_the_connection_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only breaks without anything new in between count."""
+    seen: list[int] = []
+
+    def stream(self: Client, path: str, after: int) -> Iterator[tuple[str, int, dict[str, int]]]:
+        seen.append(after)
+        yield ("end" if after == 3 * RETRIES else "point"), after + 1, {}
+        raise httpx.ReadError("cut")
+
+    monkeypatch.setattr(Client, "_stream", stream)
+    monkeypatch.setattr("rayctsl.client.time.sleep", lambda seconds: None)
+    with Client("http://127.0.0.1:1") as client:
+        assert len(list(client.events("some-id"))) == 3 * RETRIES + 1
+        assert seen == list(range(3 * RETRIES + 1))
+        monkeypatch.setattr(Client, "_stream", lambda *asked: (_ for _ in ()).throw(httpx.ConnectError("refused")))
+        with pytest.raises(ServiceError, match="is lost: refused"):
+            list(client.events("some-id"))
 
 
 @pytest.mark.usefixtures("command")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from pathlib import Path
 
 import pytest
 import ray
@@ -19,6 +18,7 @@ from rayctsl.cluster.faults import Silent, cause_of, describe, is_preemption
 from rayctsl.learning.engine import EngineFault
 from rayctsl.learning.group import NonFiniteLoss
 from rayctsl.learning.run import Hooks, Run, run_local, train_with
+from tests.processes import is_alive
 
 pytestmark = pytest.mark.ray
 
@@ -48,16 +48,9 @@ class Saboteur:
     def left(self) -> set[int]:
         """Processes that still run, after the moment that a killed one needs to go."""
         deadline = time.monotonic() + 30
-        while (alive := {pid for pid in self.seen if _runs(pid)}) and time.monotonic() < deadline:
+        while (alive := {pid for pid in self.seen if is_alive(pid)}) and time.monotonic() < deadline:
             time.sleep(0.05)
         return alive
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 def died(text: str) -> RayActorError:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from rayctsl.cluster import resources
+from rayctsl.config import TopologyConfig
 from rayctsl.ports import free_ports
 from tests.processes import end_those_that_name
 
@@ -88,3 +90,11 @@ def join(ray_folder: str) -> str:
     assert "joining the running Ray cluster" in done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout.strip().splitlines()[-1]
+
+
+def test_who_grows_wishes_for_learners_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The meta-learner has its place: what it asked for may be there once in the whole cluster."""
+    monkeypatch.setattr(resources, "placement_group", lambda bundles, strategy: bundles)
+    topology = TopologyConfig(cpus_per_learner=2, gpus_per_learner=0, meta_resources={"coordinator": 1})
+    assert resources.wish_for(topology, 2) == [{"CPU": 2.0}] * 2
+    assert resources.bundles_of(topology, 2) == [{"CPU": 2.0}, {"CPU": 2.0}, {"coordinator": 1.0}]

@@ -106,6 +106,16 @@ def test_evaluate_agrees_with_the_card(root, model, tmp_path, capsys):
     assert f"accuracy: {100 * card['accuracy']:.2f} %" in capsys.readouterr().out
 
 
+def test_evaluate_tells_how_many_of_a_class_were_found(root, model, capsys, monkeypatch):
+    counts = np.array([[6, 2, 0, 0], [0, 5, 0, 0], [1, 0, 3, 0], [0, 0, 0, 0]])  # [true class, predicted class]
+    monkeypatch.setattr("rayctsl.learning.evaluation.confusion_matrix", lambda *asked: counts)
+    assert evaluate.main([model, "--dataset", "stripes", "--data-root", str(root / "data")]) == 0
+    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    shares = ["75.00 % of 8", "100.00 % of 5", "75.00 % of 4", "no images of 0"]
+    assert lines[:4] == [[name, share] for name, share in zip(CLASSES, shares, strict=True)]
+    assert lines[4][1].startswith("82.35 % (")
+
+
 def test_evaluate_refuses_images_of_another_shape(model, tmp_path, capsys):
     for split in ("train", "test"):
         info = SplitInfo("stripes", split, (16, 16, 1), CLASSES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from rayctsl.data.library import open_dataset
 from rayctsl.data.local_root import LocalRoot, never
 from rayctsl.data.roots import data_root, open_root
 from rayctsl.data.store import SplitInfo, open_split, write_split
+from tests.processes import is_alive
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 4, 4, 1), dtype=np.uint8)
 
@@ -187,13 +189,13 @@ def test_half_a_dataset_is_none(tmp_path):
 
 
 def test_leftovers_of_other_hosts_go_when_they_are_old(tmp_path):
-    fresh, old = tmp_path / ".mine~elsewhere-1-aa", tmp_path / ".mine~elsewhere-2-bb"
-    for folder in (fresh, old):
-        folder.mkdir()
-    os.utime(old, (1, 1))
+    here = socket.gethostname()
+    fresh, old = [".mine~elsewhere-1-aa", f".mine~{here}2-1-aa"], [".mine~elsewhere-2-bb", f".mine~{here}-1-bb"]
+    for name in fresh + old:
+        (tmp_path / name).mkdir()
+    os.utime(tmp_path / old[0], (1, 1))  # what this host left is old at once
     LocalRoot(tmp_path).publish("mine", fill)
-    assert fresh.exists()
-    assert not old.exists()
+    assert sorted(path.name for path in tmp_path.glob(".mine~*")) == sorted(fresh)
 
 
 def children_of(pid: int) -> list[int]:
@@ -244,11 +246,3 @@ def test_killed_import_leaves_nothing_half_made(kill, tmp_path):
 def never_sees_ctrl_c(pid: int) -> bool:
     blocked = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigBlk"))
     return bool(int(blocked.split()[1], 16) & 1 << signal.SIGINT - 1)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended may stay in the table where no init reaps it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False

@@ -95,6 +95,21 @@ def test_replaced_data_is_copied_again(uri):
     assert not old.train.path.exists()
 
 
+def test_nobody_sees_new_images_beside_old_ones(uri, monkeypatch):
+    place = open_root(uri)
+    place.publish("mine", filler("first"))
+    upload, seen = RemoteRoot._upload, []
+
+    def look_and_upload(self, source, target):
+        seen.append(self.names())
+        upload(self, source, target)
+
+    monkeypatch.setattr(RemoteRoot, "_upload", look_and_upload)
+    place.publish("mine", filler("second"), keep=never)
+    assert seen == [[], []]
+    assert place.names() == ["mine"]
+
+
 def test_half_an_upload_is_no_dataset(uri, tmp_path):
     place = open_root(uri)
     place.publish("mine", filler("first"))

@@ -116,6 +116,22 @@ def test_a_silent_process_elsewhere_is_succeeded_after_a_while(tmp_path):
         assert lease.epoch.number == 8
 
 
+def test_a_storage_that_is_away_for_a_moment_costs_no_lease(tmp_path, monkeypatch):
+    storage = Storage(tmp_path)
+    lease = Lease(storage, "the run", refresh=0.01, limit=60).take()
+    write, faults, back = storage.write, [OSError("away"), OSError("still away")], threading.Event()
+
+    def flaky(name: str, data: bytes) -> None:
+        if faults:
+            raise faults.pop()
+        write(name, data)
+        back.set()
+
+    monkeypatch.setattr(storage, "write", flaky)
+    assert back.wait(60), "its holder shows no life any more"
+    lease.release()
+
+
 def state(step: int) -> RunState:
     return RunState(step, {"phi": torch.arange(3.0) + step}, {"a": {"theta": torch.zeros(3)}})
 

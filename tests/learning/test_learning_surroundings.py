@@ -10,6 +10,7 @@ import pytest
 
 from rayctsl.cluster.preflight import differences
 from rayctsl.config import Config, build_config
+from rayctsl.data.library import open_dataset
 from rayctsl.data.roots import root_to_keep
 from rayctsl.data.store import SplitInfo, write_split
 from rayctsl.learning.engine import LocalEngine
@@ -19,15 +20,15 @@ from rayctsl.sweeps.config import build_sweep, trial_config
 from rayctsl.sweeps.sweep import with_settled_data
 
 
-def make(root: Path, seed: int = 0) -> None:
+def make(root: Path, seed: int = 0, name: str = "mine") -> None:
     random = np.random.default_rng(seed)
     for split in ("train", "test"):
         images = random.integers(0, 256, (12, 8, 8, 1), dtype=np.uint8)
         write_split(
-            root / "mine" / f"{split}.arrow",
+            root / name / f"{split}.arrow",
             images,
             np.arange(12) % 3,
-            SplitInfo("mine", split, (8, 8, 1), tuple("abc")),
+            SplitInfo(name, split, (8, 8, 1), tuple("abc")),
         )
 
 
@@ -98,3 +99,20 @@ def test_the_trials_of_a_sweep_have_it_too(tmp_path, monkeypatch):
     sweep = build_sweep({"base": base, "search": {"method.beta": {"grid": [0.1, 0.2]}}})
     trial = trial_config(with_settled_data(sweep), {"method.beta": 0.2})
     assert trial.data == settled(trial_config(sweep, {"method.beta": 0.2})).data
+
+
+def test_a_sweep_over_tasks_has_the_images_of_all_of_them(tmp_path):
+    make(tmp_path)
+    make(tmp_path, seed=1, name="yours")
+    base = {"data": {"tasks": ["mine"], "root": str(tmp_path)}, "inner_steps": 2, "trajectories": 1}
+    sweep = build_sweep({"base": base, "search": {"data.tasks": {"grid": [["mine"], ["yours"], ["yours", "mine"]]}}})
+    assert set(with_settled_data(sweep).base["data"]["checksums"]) == {"mine", "yours"}
+
+
+def test_a_datasets_checksum_is_of_both_splits(tmp_path):
+    make(tmp_path)
+    first = open_dataset("mine", str(tmp_path)).checksum
+    train = (tmp_path / "mine" / "train.arrow").read_bytes()
+    make(tmp_path, seed=1)
+    (tmp_path / "mine" / "train.arrow").write_bytes(train)
+    assert open_dataset("mine", str(tmp_path)).checksum != first, "other test images"

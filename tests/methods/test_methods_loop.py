@@ -186,6 +186,15 @@ def test_a_diverging_task_stops_the_run_and_is_named(quadratics, engine_of, valu
     assert torch.equal(engine.meta.phi, before)
 
 
+def test_of_several_that_diverge_the_first_is_named(quadratics, engine_of):
+    """By time, not by its place: the others may have been carried away by it."""
+    tasks = quadratics()
+    for name, at in (("quadratic-1", 7), ("quadratic-2", 5), ("quadratic-3", 6)):
+        tasks[name] = poison(tasks[name], at)
+    with pytest.raises(NonFiniteLoss, match=r"task 'quadratic-2' diverged .* inner step 2 of trajectory 2"):
+        engine_of(tasks, "reptile").run(0, 8)
+
+
 def test_a_diverging_task_is_named_before_the_meta_update(quadratics, engine_of):
     tasks = quadratics()
     tasks["quadratic-3"] = poison(tasks["quadratic-3"], 1)

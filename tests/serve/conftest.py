@@ -23,6 +23,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from rayctsl.ports import free_ports
 from serve.bench.instance import Instance, make_dataset, make_initialization
 from serve.service import Service
+from tests.processes import is_alive
 from tests.serve.warm import WarmInstance
 
 SECONDS = 180_000  # milliseconds that anything on a page may take on a busy machine
@@ -58,7 +59,7 @@ def service(make_world: Callable[[], Path]) -> Iterator[Instance]:
     record = instance.storage / "service" / "ray.json"
     head = json.loads(record.read_text())
     assert instance.stop() == 0
-    wait_for(lambda: not Path(f"/proc/{head['pid']}").exists(), 10)  # whoever adopted it must reap it
+    wait_for(lambda: not is_alive(head["pid"]), 10)
     assert not Path(head["temporary"]).exists()
     assert not record.exists()
 

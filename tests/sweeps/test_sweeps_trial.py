@@ -38,9 +38,10 @@ def test_it_is_validated_at_the_ends_of_trajectories(tmp_path, report_every, eve
 
 def test_a_report_tells_of_all_that_was_spent_and_of_the_losses_since_the_last(tmp_path):
     trial = begun(sweep_of(), Storage(tmp_path), {TIME: 4, METRIC: 30.0, "seconds": 1000.0})
+    judged = []
     engine = SimpleNamespace(
-        capture=lambda step: finished(SimpleNamespace(meta={"phi": torch.zeros(1)})),
-        name_phi=lambda phi: {"phi": phi},
+        capture=lambda step: finished(SimpleNamespace(meta={"phi": torch.zeros(1), "average": torch.ones(1)})),
+        name_phi=judged.append,
         on_learner=lambda measure: 40.0,
     )
     rows = [{"step": step, "loss": float(step)} for step in (2, 4, 6, 8)]
@@ -53,6 +54,7 @@ def test_a_report_tells_of_all_that_was_spent_and_of_the_losses_since_the_last(t
     report = trial._validate(run)
     assert report.pop("seconds") >= 1000.0  # with those before it was taken up again
     assert report == {TIME: 8, "inner_steps_total": 16, METRIC: 40.0, "loss": 7.0}
+    assert judged == [torch.ones(1)], "what the trial leaves: the average of phi, where it has one"
 
 
 def test_one_that_diverged_is_the_worst_of_all(tmp_path, monkeypatch):
