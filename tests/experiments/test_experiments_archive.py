@@ -23,10 +23,12 @@ def folder(root: Path, *names: str) -> Storage:
 def test_a_training_is_taken_along_when_it_has_been_tested(tmp_path):
     here = folder(tmp_path / "a", "tune-x-beta1.json", "train-x-k4-seed0.json", "test-x-k4-seed0-at8-rings-0.json")
     folder(tmp_path / "a", "train-x-k4-seed1.json", "train-x-k40-seed0.json", "leftover.tmp")
+    folder(tmp_path / "a", "test-x-k4-seed10-at8-rings-0.json")  # of seed 10, not of seed 1
     (tmp_path / "cells.tar.xz").write_bytes(pack_cells({"a": here}))
     there = Storage(tmp_path / "b")
-    assert unpack_cells(tmp_path / "cells.tar.xz", {"a": there}) == 3
-    kept = ["test-x-k4-seed0-at8-rings-0.json", "train-x-k4-seed0.json", "tune-x-beta1.json"]
+    assert unpack_cells(tmp_path / "cells.tar.xz", {"a": there}) == 4
+    tests = ["test-x-k4-seed0-at8-rings-0.json", "test-x-k4-seed10-at8-rings-0.json"]
+    kept = [*tests, "train-x-k4-seed0.json", "tune-x-beta1.json"]
     assert sorted(there.names("cells")) == kept
     assert pack_cells({"a": here}) == pack_cells({"a": there})
 

@@ -66,6 +66,17 @@ def test_arrays(tmp_path):
     assert open_dataset("mine", str(tmp_path / "data")).num_classes == 4
 
 
+def test_the_seed_decides_which_images_are_kept_for_testing(tmp_path):
+    pictures = write_pictures(tmp_path / "holiday", count=20, side=8)
+    archive = tmp_path / "a.zip"
+    archive.write_bytes(zipped({str(p.relative_to(pictures)): p.read_bytes() for p in sorted(pictures.rglob("*.jpg"))}))
+    splits = []
+    for number, seed in enumerate((1, 1, 2)):
+        import_archive(archive, f"mine-{number}", str(tmp_path / "data"), Limits(), size=8, seed=seed)
+        splits.append(open_dataset(f"mine-{number}", str(tmp_path / "data")).test.info.checksum)
+    assert splits[0] == splits[1] != splits[2]
+
+
 def test_an_import_gives_away_what_it_does_not_need():
     code = """
 import resource

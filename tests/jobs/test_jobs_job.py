@@ -200,6 +200,18 @@ def test_idle_worker_leaves(world: Path) -> None:
     assert main(["--storage", str(world / "storage"), "--worker", "w2", "--idle-seconds", "0.05"]) == 0
 
 
+def test_a_worker_does_as_the_operator_says(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How often a job is kept, how long it may take, on how many threads."""
+    paces: list[Pace] = []
+    monkeypatch.setattr("rayctsl.jobs.job.run_job", lambda job, attempt, pace, device: paces.append(pace))
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: threads.append(number))
+    threads: list[int] = []
+    Storage(world / "storage").write("workers/w9/job.json", b'{"job": "any", "attempt": 1}')
+    words = ["--storage", str(world / "storage"), "--worker", "w9", "--idle-seconds", "0.05"]
+    assert main([*words, "--checkpoint-seconds", "7", "--limit-seconds", "99", "--threads", "3"]) == 0
+    assert (paces, threads) == ([Pace(0.5, 7.0, 99.0)], [3])
+
+
 def test_model_file_of_another_kind_is_refused() -> None:
     import pickle
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -44,10 +45,29 @@ def test_each_seed_in_a_folder_of_its_own(stripes, tmp_path):
     assert [100 * card.accuracy for card in cards if card] == result.accuracies
 
 
-def test_stopped_and_run_again_gives_the_same_file(stripes, saved, tmp_path):
-    def stop(seed: int, point: object) -> None:
-        raise KeyboardInterrupt
+def stop(seed: int, point: object) -> None:
+    raise KeyboardInterrupt
 
+
+def test_a_card_tells_of_the_images_that_were_trained_on(stripes, tmp_path):
+    some = RECIPE.model_copy(update={"train_size": 40, "seeds": 1, "steps": 1})
+    finetune_seeds(RANDOM, stripes, some, save=str(tmp_path / "model"))
+    card = open_model(tmp_path / "model").card
+    assert card is not None
+    assert (card.train_size, card.test_size) == (40, 80)
+
+
+def test_stopped_it_does_not_go_on_with_other_images_of_that_name(stripes, tmp_path):
+    target = str(tmp_path / "model")
+    with pytest.raises(KeyboardInterrupt):
+        finetune_seeds(RANDOM, stripes, RECIPE, save=target, on_point=stop)
+    for split, other in (("train", "test"), ("test", "train")):
+        changed = replace(stripes, **{split: getattr(stripes, other)})
+        with pytest.raises(ValueError, match="unfinished fine-tuning with other settings"):
+            finetune_seeds(RANDOM, changed, RECIPE, save=target)
+
+
+def test_stopped_and_run_again_gives_the_same_file(stripes, saved, tmp_path):
     target = str(tmp_path / "model")
     with pytest.raises(KeyboardInterrupt):
         finetune_seeds(RANDOM, stripes, RECIPE, save=target, on_point=stop)
