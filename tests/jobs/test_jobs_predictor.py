@@ -15,6 +15,7 @@ from rayctsl.data.library import Dataset
 from rayctsl.jobs import predictor
 from rayctsl.jobs.model import save_finetuned
 from rayctsl.jobs.predictor import ImageTooLargeError, Models, PredictRequest, read_image
+from serve import predictions
 from serve.predictions import Predictor
 from serve.problems import HttpProblem
 from tests.jobs.conftest import RANDOM
@@ -56,6 +57,21 @@ def test_only_so_many_wait(tmp_path: Path) -> None:
             assert (caught.value.status, "retry-after" in caught.value.headers) == (503, True)
         with predictor.place():
             pass
+
+    asyncio.run(run())
+
+
+def test_a_process_that_does_not_answer_in_time_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer would come to whoever asks next."""
+    monkeypatch.setattr(predictions, "ANSWER_SECONDS", 0.01)
+
+    async def run() -> None:
+        predictor, pipe = Predictor(2), asyncio.subprocess.PIPE
+        predictor._process = process = await asyncio.create_subprocess_exec("sleep", "600", stdin=pipe, stdout=pipe)
+        with pytest.raises(HttpProblem, match="took too long"):
+            await predictor.classify(tmp_path, "model", "0" * 64, b"")
+        assert predictor._process is None
+        assert process.returncode is not None
 
     asyncio.run(run())
 

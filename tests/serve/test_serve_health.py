@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from serve.app import create_app
 from serve.bench.instance import make_dataset, make_initialization
 from serve.datasets import DatasetCatalog
+from serve.metrics import ServiceMetrics
 from serve.routes.events import pause
 from serve.service import Service
 from serve.settings import Settings
@@ -94,3 +95,12 @@ def test_a_dataset_s_picture_is_of_the_dataset_that_is_there_now(tmp_path: Path)
     assert first is not None
     assert second is not None
     assert second != first
+
+
+def test_a_status_that_no_job_has_any_more_is_none() -> None:
+    metrics = ServiceMetrics()
+    for counts in ({"queued": 2, "running": 1}, {"running": 1}):
+        metrics.show_jobs(counts)
+    shown = metrics.render().decode()
+    assert 'rayctsl_finetune_jobs{status="queued"} 0.0' in shown
+    assert 'rayctsl_finetune_jobs{status="running"} 1.0' in shown

@@ -15,6 +15,7 @@ from sqlalchemy import update
 from rayctsl.jobs.contracts import Outcome
 from rayctsl.jobs.files import SPEC, attempt_folder, job_folder
 from rayctsl.jobs.job import run_job
+from rayctsl.jobs.log import LOG
 from rayctsl.storage import Storage
 from serve.bench.instance import make_dataset, make_initialization
 from serve.comparisons import new_comparison
@@ -133,11 +134,12 @@ def test_retention_takes_models_then_jobs_and_what_workers_left(inside: Service,
     inside.store.add_slots(1)
     (slot,) = inside.store.slots()
     inside.store.set_worker(slot, 5, None)
-    kept, mark = {"others-0-1"}, inside.settings.service_name
+    kept, mark = {"others-0-1", "rayctsl-00000000-0-1"}, inside.settings.service_name
     for generation in range(1, 6):
         inside.storage.write(f"workers/rayctsl-{mark}-0-{generation}/job.json", b"{}")
         kept |= {f"rayctsl-{mark}-0-{generation}"} if generation > 2 else set()
-    inside.storage.write("workers/others-0-1/job.json", b"{}")
+    for others in ("others-0-1", "rayctsl-00000000-0-1"):  # no worker's, and another service's in the same storage
+        inside.storage.write(f"workers/{others}/job.json", b"{}")
     inside.retention.look()
     assert set(inside.storage.names("workers")) == kept
 
@@ -236,6 +238,25 @@ def test_the_log_and_the_events_as_json(inside: Service, ask: Ask) -> None:
     assert log.text.rstrip().endswith("it has succeeded")
     events = ask("GET", f"/finetune/{job.id}/events", headers={"accept": "application/json"}).json()["data"]
     assert [event["type"] for event in events] == ["started", "point"]
+
+
+def test_the_log_is_that_of_all_attempts(inside: Service, ask: Ask) -> None:
+    job = finished(inside, ask)
+    folder = inside.storage.inside(job_folder(job.id))
+    for number in (1, 2):
+        folder.write(f"{attempt_folder(number)}/{LOG}", f"attempt {number}\n".encode())
+    with open_database(inside.settings.database_url).begin() as connection:
+        connection.execute(update(JOBS).where(JOBS.c.id == job.id).values(attempt=2))
+    assert ask("GET", f"/finetune/{job.id}/log").text == "attempt 1\nattempt 2\n"
+
+
+def test_who_has_seen_all_but_the_end_is_told_of_the_end(inside: Service, ask: Ask) -> None:
+    job = finished(inside, ask)
+    points = len(ask("GET", f"/finetune/{job.id}/events", headers={"accept": "application/json"}).json()["data"])
+    rest = ask("GET", f"/finetune/{job.id}/events", headers={"last-event-id": str(points)})
+    assert (rest.status_code, "event: end" in rest.text, "event: point" in rest.text) == (200, True, False)
+    seen = ask("GET", f"/finetune/{job.id}/events", headers={"last-event-id": str(points + 1)})
+    assert seen.status_code == 204
 
 
 def test_the_log_of_a_failure_has_the_reason_but_no_paths(inside: Service, ask: Ask, tmp_path: Path) -> None:

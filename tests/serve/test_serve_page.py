@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
 import shutil
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -162,6 +164,38 @@ def test_numbers_of_one_kind_are_as_long_as_each_other(reader: Page) -> None:
         return [[3.29, 3.3, 0.00123, 1234.5, NaN, undefined].map(measured), alike([2, 2.25, 2.5]), decimal(0.05)];
     }""")
     assert texts == [["3.29", "3.30", "0.00123", "1.2 k", "", ""], ["2.00", "2.25", "2.50"], "0.05"]
+
+
+@in_browser
+def test_the_pages_archives_are_read_whatever_the_files_are_called(reader: Page) -> None:
+    """Long names and umlauts: a name may have 100 bytes, and the folders before it 155."""
+    paths = ["rows/a.jpg", "ö" * 60 + ".jpg", f"{'ü' * 30}/{'é' * 45}.jpg", f"{'f' * 150}/{'g' * 99}"]
+    packed = reader.evaluate(
+        """async (paths) => {
+        const { packTar } = await import("/static/js/tar.js");
+        const files = paths.map((path) => ({ path, file: new File([path], "any") }));
+        const fits = files.filter((each) => { try { packTar([each]); return true; } catch { return false; } });
+        return [...new Uint8Array(await packTar(fits).arrayBuffer())];
+    }""",
+        paths,
+    )
+    with tarfile.open(fileobj=io.BytesIO(bytes(packed))) as archive:
+        found = {entry.name: archive.extractfile(entry).read().decode() for entry in archive}  # type: ignore[union-attr]
+    assert found == {path: path for path in paths if path != paths[1]}  # which is 124 bytes without a folder
+
+
+@in_browser
+def test_a_running_jobs_difference_is_of_one_step(reader: Page) -> None:
+    """One run is always ahead of the other: its newest point is not to be compared with."""
+    text = reader.evaluate("""async () => {
+        const { numbers } = await import("/static/js/views/curves.js");
+        const shown = numbers({ id: "x", compare_with_scratch: true, status: "running" });
+        const run = (...accuracies) => new Map(accuracies.map((accuracy, i) => [10 * (i + 1), { accuracy }]));
+        const points = { initialization: run(0.5, 0.7, 0.9), scratch: run(0.3, 0.4) };
+        shown.update({ id: "x", status: "running", result: null }, points);
+        return [...shown.node.querySelectorAll(".number")].map((each) => each.textContent);
+    }""")
+    assert text[2] == "+30.0difference at step 20, points"
 
 
 def drawn(page: Page, canvas: str) -> int:

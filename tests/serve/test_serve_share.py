@@ -81,6 +81,15 @@ def test_a_dataset_is_not_found_by_what_it_is_called_inside(inside: Service) -> 
         inside.uploads.resolve(stored, "yours")
 
 
+@pytest.mark.parametrize("path", ["/datasets", "/v1/datasets"])
+def test_an_archive_may_be_larger_than_a_document_and_is_begun_anew(path: str, inside: Service, ask: Ask) -> None:
+    archive = inside.uploads.inbox.archive(stored_name("new", "operator"))
+    for content in (bytes(2 * inside.settings.body_limit), b"anew"):
+        part = {"content-range": f"bytes 0-{len(content) - 1}/{9 * MIB}"}
+        assert ask("POST", f"{path}?name=new", TOKEN, content=content, headers=part).status_code == 202
+        assert archive.read_bytes() == content
+
+
 def test_what_is_being_imported_is_not_sent_anew(inside: Service, ask: Ask) -> None:
     inside.uploads.inbox.write(
         Upload(name="new", stored=stored_name("new", "operator"), owner="operator", status="importing")

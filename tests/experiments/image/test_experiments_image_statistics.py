@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from rayctsl.experiments.image.compute import _losses
 from rayctsl.experiments.image.statistics import (
     MEAN,
     AccuracyPoint,
@@ -86,3 +89,9 @@ def test_speed_where_the_rival_never_beats_the_start():
 def test_a_choice_at_the_edge_of_its_grid_is_told():
     candidates = [{"alpha": alpha, "beta": beta, "source": "a"} for alpha in (1, 2) for beta in (3, 4, 5)]
     assert [at_edge(candidate, candidates) for candidate in candidates] == [True, False, True, True, False, True]
+
+
+def test_a_trainings_losses_are_the_means_of_its_trajectories():
+    rows = [{"step": step, "inner_steps_total": 3 * step, "loss": float(step)} for step in range(1, 5)]
+    run: Any = SimpleNamespace(config=SimpleNamespace(inner_steps=2), total=4, metrics=SimpleNamespace(rows=rows))
+    assert _losses(run) == [[6.0, 1.5], [12.0, 3.5]]

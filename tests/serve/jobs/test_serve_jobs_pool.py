@@ -208,6 +208,13 @@ def test_a_worker_without_a_sign_of_life_fails_its_job_with_the_reason(stage):
     assert (ended.status, ended.error.code) == ("failed", "storage_unreachable")
     assert "mounted" in ended.error.message
     assert service.pool.mute
+    service.add()
+    while not service.workers:
+        service.now += 0.5
+        service.turn()
+    service.beat()
+    service.turn()
+    assert not service.pool.mute, "it lives"
 
 
 def test_the_clusters_death_is_seen_while_no_turn_is_taken(stage):
