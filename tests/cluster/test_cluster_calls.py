@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,25 +13,27 @@ from rayctsl.cluster.calls import SILENT_SECONDS, Watch
 from rayctsl.cluster.faults import Silent, Stuck
 
 
+class Actor:
+    """One that answers heartbeats with how far it has come; None: it does not answer."""
+
+    def __init__(self, played: Played, progress: int | None):
+        self.played, self.progress = played, progress
+        self.beat = SimpleNamespace(remote=self._beat)
+
+    def _beat(self) -> tuple[int | None, float]:
+        reference = (self.progress, self.played.now)
+        self.played.ends[reference] = self.played.now if self.progress is not None else math.inf
+        return reference
+
+
 class Played:
-    """Ray's part: calls that end at some moment, and actors that answer with how far they have come."""
+    """Ray's part: references are pairs of a result and anything, known by when they end."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.now = 0.0
-        self.ends: dict[Any, float] = {}  # by reference
+        self.ends: dict[Any, float] = {}
         monkeypatch.setattr(calls, "ray", self)
         monkeypatch.setattr(calls, "time", SimpleNamespace(monotonic=lambda: self.now))
-
-    def actor(self, progress: int | None) -> SimpleNamespace:
-        """None: it answers no heartbeat."""
-
-        def beat() -> tuple[int | None, float]:
-            reference = (progress, self.now)
-            self.ends[reference] = self.now if progress is not None else float("inf")
-            return reference
-
-        made = SimpleNamespace(beat=SimpleNamespace(remote=beat))
-        return type("Actor", (), {"beat": made.beat})()
 
     def wait(self, references: list[Any], num_returns: int = 1, timeout: float = 0) -> tuple[list[Any], list[Any]]:
         self.now += timeout
@@ -46,20 +49,20 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     return Played(monkeypatch)
 
 
-def running(played: Played, actor: Any, seconds: float) -> dict[Any, Any]:
+def running(played: Played, actor: Actor, seconds: float) -> dict[Any, Actor]:
     played.ends["done", "call"] = seconds
     return {("done", "call"): actor}
 
 
 def test_who_answers_lives_however_long_a_call_takes(played):
     """The meta-learner hosts no tasks: it never gets on, and a first step may take minutes to compile."""
-    watch = Watch(running(played, played.actor(progress=0), 10 * SILENT_SECONDS))
+    watch = Watch(running(played, Actor(played, progress=0), 10 * SILENT_SECONDS))
     assert watch.results() == ["done"]
     assert played.now >= 10 * SILENT_SECONDS
 
 
 def test_who_does_not_answer_is_lost(played):
-    actor = played.actor(progress=None)
+    actor = Actor(played, progress=None)
     watch = Watch(running(played, actor, 1000.0))
     with pytest.raises(Silent, match="has been silent for 1"):
         watch.results()
@@ -70,7 +73,7 @@ def test_who_does_not_answer_is_lost(played):
 
 
 def test_where_nobody_gets_on_all_are_stuck(played):
-    watch = Watch(running(played, played.actor(progress=3), 1000.0), patience=30.0)
+    watch = Watch(running(played, Actor(played, progress=3), 1000.0), patience=30.0)
     with pytest.raises(Stuck, match="have made no progress for 3"):
         watch.results()
     assert 30.0 < played.now < 40.0
