@@ -52,6 +52,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, {})
 
     def do_POST(self) -> None:
+        self.server.asked.append(self.path)
         self.server.tokens.append(self.headers.get("authorization"))
         body = self._body()
         if self.path == "/api/repos/create":

@@ -52,7 +52,7 @@ def test_defaults_are_the_paper_image_experiment():
 @pytest.mark.parametrize(
     ("method", "steps", "beta"),
     [("shifting", 1000, 0.01), ("shifting", 100, 0.1), ("shifting", 10, 1.0), ("reptile", 1000, 1.0),
-     ("reptile", 80, 2.0),
+     ("reptile", 80, 2.0), ("shifting", 40, 0.1),  # by ratio: a difference would say 10
      ("fomaml", 10, 0.5), ("leap", 100, 0.1)],
 )  # fmt: skip
 def test_beta_follows_the_paper_table(method, steps, beta):

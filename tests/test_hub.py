@@ -83,6 +83,11 @@ def test_the_revision_that_is_asked_for_is_fetched(endpoint, made):
     assert "/api/models/me/start/revision/v7" in {path.partition("?")[0] for path in endpoint.asked}
 
 
+def test_a_push_to_a_revision_goes_there(endpoint, made):
+    hub.upload(made.path, "me/start@v7")
+    assert [path for path in endpoint.asked if "/commit/" in path] == ["/api/models/me/start/commit/v7"]
+
+
 def test_what_else_lies_in_the_folder_stays_at_home(endpoint, made):
     Storage(made.path).write("keys.env", b"HF_TOKEN=hf_secret")
     hub.upload(made.path, "me/start")

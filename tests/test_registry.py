@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import rayctsl
+from rayctsl.card import readme
 from rayctsl.config import ModelConfig, load_config
 from rayctsl.flat import FlatModule
 from rayctsl.models import build_model
@@ -66,8 +67,14 @@ def test_the_card_says_everything(saved):
     wanted = {"id", "model", "method", "alpha", "beta", "inner_steps", "trajectories", "tasks", "spent", "seed",
               "versions", "sha256", "metrics", "created"}  # fmt: skip
     assert wanted <= saved.card.to_json().keys()
-    readme = saved.storage.read("README.md").decode()
-    assert saved.card.sha256 in readme
+    card = saved.card
+    assert (card.inner_steps, card.trajectories, card.spent) == (10, 2, {"inner": 160})
+    assert card.sha256 in saved.storage.read("README.md").decode()
+
+
+def test_inner_gradients_are_told_without_the_others(saved):
+    text = readme(saved.card.changed(spent={"inner": 1600, "held_out": 40, "hessian": 7}))
+    assert "| inner gradients spent, all tasks | 1,600 |" in text
 
 
 def test_found_by_id_in_run_folders_and_published(saved, tmp_path):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from dataclasses import replace
 
 import pytest
 
 from rayctsl.bench.cost_model import Cluster, PlannedWork, exchange_seconds, predict, ring_seconds, tree_seconds
+from rayctsl.bench.plan import cluster_of
 
 JOB = PlannedWork({"a": 0.4, "b": 0.3, "c": 0.2, "d": 0.1}, floats=999_999, inner_steps=100, trajectories=36)
 SIZE = 8e6  # bytes of JOB's vector and its count
@@ -74,10 +76,22 @@ def test_rare_updates_share_their_cost_among_the_steps():
     assert predict(rare, cluster).steps_per_s == pytest.approx(1 / (0.4 + 0.001 + 0.008), rel=1e-4)
 
 
+def test_every_hosted_task_is_touched_by_an_update():
+    cluster = Cluster(2, 2, 1.0, 0.0, touch_seconds=0.1 / JOB.floats)
+    assert predict(JOB, cluster, [["a"], ["b", "c", "d"]]).compute_s == pytest.approx(0.6 + 3 * 0.1)
+
+
 def test_memory_counts_every_hosted_task_and_the_largest_activations():
     job = PlannedWork(JOB.costs, JOB.floats, 100, 36, task_bytes={"a": 1e9, "b": 5e8, "c": 1e8, "d": 1e8})
     seen = predict(job, Cluster(2, 2, 1.0, 0.0, base_bytes=1e8), [["a", "d"], ["b", "c"]])
     assert seen.learner_bytes == pytest.approx(1e8 + (3 * 2 + 4) * 4 * 999_999 + 1e9)
+
+
+def test_links_are_asked_for_in_bits_and_reckoned_in_bytes():
+    asked = Namespace(gpus=8, latency_us=20.0, node_gigabytes=300.0)
+    cluster = cluster_of(64, 100.0, JOB.floats, asked)
+    assert (cluster.bandwidth, cluster.inner_bandwidth, cluster.latency) == pytest.approx((12.5e9, 3e11, 2e-5))
+    assert cluster.nodes == 8
 
 
 def test_more_learners_than_tasks_are_refused():

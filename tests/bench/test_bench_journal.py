@@ -30,6 +30,15 @@ def test_recoveries_by_kind(tmp_path: Path) -> None:
     assert journal.faults == {"frozen": 3}
 
 
+def test_of_two_faults_of_a_kind_the_later_is_taken_back(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal")
+    journal.note("learner")
+    journal.note("learner", 1.0)
+    journal.note("learner")
+    journal.take_back("learner")
+    assert [event.is_fault for event in journal.events] == [True, False]
+
+
 def test_a_fault_without_a_victim_was_none(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     journal.note("learner")

@@ -58,7 +58,9 @@ def test_damaged_images_are_named(chunk_bytes, tmp_path, monkeypatch):
     assert any("2 damaged images: birds/3.jpg, birds/8.jpg" in line for line in found)
 
 
-def test_images_without_names_are_numbered(tmp_path):
+@pytest.mark.parametrize("chunk_bytes", [2**29, 200])
+def test_images_without_names_are_numbered(chunk_bytes, tmp_path, monkeypatch):
+    monkeypatch.setattr("rayctsl.data.store.CHUNK_BYTES", chunk_bytes)
     write(tmp_path)
     spoil(tmp_path / "test.arrow", 6)
     assert damaged_images(opened(tmp_path).test) == ["6"]
@@ -74,6 +76,14 @@ def test_classes_without_images_and_strange_splits(tmp_path):
     assert problems(dataset) == ["2 classes have no training image: b, c"]
     write(tmp_path, class_names=("a", "x"), splits=("test",))
     assert "the training and the test split have different classes" in problems(opened(tmp_path))
+
+
+def test_a_class_may_lack_test_images_but_no_training_images(tmp_path):
+    write(tmp_path)
+    assert problems(write(tmp_path, labels=np.zeros(10, int), splits=("test",))) == []
+    write(tmp_path, splits=("test",))
+    only_a = write(tmp_path, labels=np.zeros(10, int), splits=("train",))
+    assert problems(only_a) == ["1 classes have no training image: b"]
 
 
 def test_prepared_data_must_have_the_publishers_counts(tmp_path, monkeypatch):

@@ -131,6 +131,22 @@ def test_failed_replace_keeps_the_old(tmp_path):
     assert visible(tmp_path) == ["mine"]
 
 
+def test_what_cannot_be_put_in_its_place_leaves_the_old_there(tmp_path, monkeypatch):
+    place, rename = LocalRoot(tmp_path), os.rename
+    place.publish("mine", lambda folder: fill(folder, "first"))
+
+    def refuse(source: Path, target: Path) -> None:
+        if target == tmp_path / "mine" and not source.name.endswith("-old"):
+            raise OSError(errno.EIO, "the disk fails")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(OSError, match="the disk fails"):
+        place.publish("mine", lambda folder: fill(folder, "second"), keep=never)
+    assert visible(tmp_path) == ["mine"]
+    assert place.describe("mine").train.source == "first"
+
+
 def test_a_node_that_the_lock_does_not_see_may_win(tmp_path):
     def make(folder: Path) -> None:
         fill(folder, "ours")
