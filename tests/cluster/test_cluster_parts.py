@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from rayctsl.cluster.packing import Packing
@@ -23,3 +25,16 @@ def test_every_task_has_its_own_column_wherever_it_was_packed():
     assert chunk.inner_steps.tolist() == [3, 6]
     assert chunk.counts.tolist() == [6, 0, 0]
     assert chunk.facts["utilisation"] == 0.75
+
+
+def test_the_facts_of_a_chunk_by_hand():
+    # Of two learners' 4 seconds each, they compute 3 + 3 and wait 1 + 1; in two steps they send 8 + 8 bytes.
+    small, large = part([[2.0], [2.5]], [1, 2]), replace(part([[3.0], [3.5]], [1, 2]), rss_bytes=20)
+    packing = Packing(learners=(("a",), ("b",)), expected_utilisation=1.0)
+    assert join_parts([small, large], packing, ("a", "b"), seconds=4.0).facts == {
+        "learners": 2.0,
+        "utilisation": 0.75,
+        "stall_share": 0.25,
+        "bytes_per_step": 8.0,
+        "learner_rss_bytes": 20.0,
+    }

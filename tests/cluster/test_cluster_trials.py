@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from ray.util.placement_group import placement_group, remove_placement_group
@@ -39,3 +42,12 @@ def test_a_trials_engine_gives_the_phi_of_one_process(kept_actors, tiny_problem,
     here = LocalEngine(problem)
     here.run(0, 4)
     assert torch.equal(phi, here.meta.phi)
+
+
+def test_of_a_lost_trial_the_end_of_its_traceback_is_told():
+    told: list[str | None] = []
+    watcher: Any = SimpleNamespace(ended=lambda name, overrides, error: told.append(error))
+    for text in ("Failure # 1\nTraceback (most recent call last):\n  …\nOSError: no space left \n\n", None):
+        trial: Any = SimpleNamespace(config={trials.PARAMETERS: {}}, get_error=lambda text=text: text)
+        trials._Callback(watcher).on_trial_error(1, [], trial)
+    assert told == ["OSError: no space left", "its processes died"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from rayctsl.learning.engine import Chunk, EngineFault, LocalEngine
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.run import Hooks, run_local, train_with
 from rayctsl.learning.run_folder import RunFolder
+from rayctsl.learning.snapshot import RunState
 from rayctsl.learning.stopping import Interrupted
 
 
@@ -49,6 +51,7 @@ def bowls(**keys: Any) -> Problem:
 
 
 Faults = dict[int, list[EngineFault]]  # to raise at a step, one after the other
+RESTART = -1  # in place of a step: while the group is built again
 
 
 class FaultyEngine(LocalEngine):
@@ -57,6 +60,11 @@ class FaultyEngine(LocalEngine):
     def __init__(self, problem: Problem, faults: Faults):
         super().__init__(problem)
         self.faults = faults
+
+    def start(self, state: RunState | None) -> None:
+        if state is not None and self.faults.get(RESTART):
+            raise self.faults[RESTART].pop(0)
+        super().start(state)
 
     def run(self, start: int, stop: int, then: int | None = None) -> Chunk:
         for step in range(start, stop):
@@ -100,6 +108,18 @@ def test_the_same_death_twice_names_the_task(train):
         train({4: deaths})
 
 
+def test_a_fault_in_between_does_not_hide_that_a_task_ended_its_process_twice(train):
+    deaths = [EngineFault("died", at=(4, "task-1")) for _ in range(2)]
+    with pytest.raises(EngineFault, match="task 'task-1' ended its process twice at inner step 4"):
+        train({4: [deaths[0], EngineFault("cannot be reached"), deaths[1]]}, max_failures=5)
+
+
+def test_a_group_that_cannot_be_built_again_at_once_is_no_second_death(train):
+    log = train({4: [EngineFault("died", at=(4, "task-1"))], RESTART: [EngineFault("no room yet")]})[1]
+    assert "fault 1: died; going back to the last snapshot" in log
+    assert "fault 2: no room yet; going back to the last snapshot" in log
+
+
 def test_deaths_at_different_places_are_survived(train):
     train({4: [EngineFault("died", at=(4, "task-1")), EngineFault("died", at=(3, "task-0"))]})
 
@@ -126,6 +146,14 @@ def test_plain_lines_say_which_snapshot_is_written(tmp_path: Path):
     train_with(LocalEngine(problem), problem, folder, hooks=hooks, log=log)
     (last,) = [line for line in log.getvalue().splitlines() if "12 of 12 steps" in line]
     assert last.endswith(", snapshot at step 9")  # the one at 12 comes after this line
+
+
+def test_a_run_that_has_only_to_save_its_initialization_knows_what_it_has_spent(tmp_path: Path):
+    problem, base = bowls(), str(tmp_path / "run")
+    run_local(problem.config, RunFolder.open(base, problem.config), problem)
+    shutil.rmtree(tmp_path / "run/initialization")  # as if it was killed after its last snapshot
+    card = run_local(problem.config, RunFolder.open(base, resume="must"), problem).card
+    assert card.spent == {"inner": 2 * 12, "held_out": 0, "hessian": 0}
 
 
 def test_a_resumed_run_may_have_another_topology_but_no_other_science(tmp_path: Path):

@@ -91,6 +91,18 @@ def test_steps_are_doubled_as_long_as_that_is_worth_it(monkeypatch, measured, en
     assert {steps for _, steps in search.tried} == set(measured)
 
 
+def test_a_step_is_timed_without_what_the_first_one_costs(stripes, monkeypatch):
+    now, seconds, train_step = [0.0], iter([100.0, 2.0, 2.0, 2.0]), Finetuner._train_step
+
+    def timed(tuner):
+        now[0] += next(seconds)
+        return train_step(tuner)
+
+    monkeypatch.setattr(Finetuner, "_train_step", timed)
+    monkeypatch.setattr("rayctsl.learning.suggestion.time.perf_counter", lambda: now[0])
+    assert _Search(RANDOM, stripes, CONFIG, print).step_seconds() == 2.0
+
+
 def test_what_the_search_took_of_the_time_is_not_there_for_the_training(stripes, monkeypatch):
     monkeypatch.setitem(PRESETS, "tiny", Preset((0.1, 0.05), 8, 64))
     monkeypatch.setattr(suggestion, "_Search", Played)

@@ -56,6 +56,19 @@ def test_accuracy_is_measured_on_images_that_nothing_was_tuned_on(
         np.testing.assert_array_equal(given[1], measured)
 
 
+def test_every_seed_of_a_validation_is_a_training_of_its_own(shifted: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+
+    def spy(module: Any, dataset: Any, recipe: Any, *, seed: int, **more: Any) -> Any:
+        seeds.append(seed)
+        return SimpleNamespace(run=lambda: None, curve=[SimpleNamespace(accuracy=seed / 4)])
+
+    monkeypatch.setattr(validation, "Finetuner", spy)
+    monkeypatch.setattr(validation, "open_data", lambda name, config: shifted)
+    assert validation.validate({}, CONFIG, KEPT.model_copy(update={"seeds": 3}), seed=7) == 25
+    assert seeds == [0, 1, 2]
+
+
 def test_held_out_images_do_not_come_back_through_pickle(shifted: Dataset) -> None:
     seen, *_ = validation.divide(shifted, KEPT, seed=0)
     part = pickle.loads(pickle.dumps(validation.PartOfSplit(shifted.train, seen)))

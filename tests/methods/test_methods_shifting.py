@@ -178,6 +178,17 @@ def test_random_shifts(quadratics, engine_of, seed):
     assert np.abs(other - shifts).max() > 0.01
 
 
+def test_random_shifts_of_another_trajectory_go_another_way(quadratics, engine_of):
+    engine = engine_of(quadratics(size=50, count=1), "random_shifting")
+    (learner,), delta, ways = engine.group.active, torch.ones(50, dtype=torch.float64) / 50**0.5, []
+    for m in range(2):
+        learner.theta.zero_()
+        engine.method.shift(learner, engine.meta.phi, delta, Step(m=m, k=1, K=4))
+        ways.append(learner.theta.clone())
+    assert ways[0] @ ways[0] == pytest.approx(1.0)
+    assert abs(ways[0] @ ways[1]) < 0.5
+
+
 def test_random_shifting_moves_phi_by_the_mean_distance(quadratics, engine_of):
     engine = engine_of(quadratics(), "random_shifting")
     engine.run(0, 2)

@@ -81,3 +81,11 @@ def test_grids_are_crossed_and_draws_are_a_function_of_the_seed():
 def test_a_base_without_beta_takes_the_papers_for_each_k():
     sweep = build_sweep({"search": {"inner_steps": {"grid": [10, 100, 1000]}}, "budget": 1000})
     assert [trial_config(sweep, trial).method.beta for trial in draw_trials(sweep)] == [1.0, 0.1, 0.01]
+
+
+def test_a_trial_is_the_same_in_whatever_order_its_keys_come():
+    sweep = build_sweep(sweep_keys(search={"beta": {"grid": [0.1]}, "inner_steps": {"grid": [4]}}))
+    names = {
+        trial_id(trial_config(sweep, o), o) for o in ({"beta": 0.1, "inner_steps": 4}, {"inner_steps": 4, "beta": 0.1})
+    }
+    assert len(names) == 1

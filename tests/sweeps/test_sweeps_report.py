@@ -6,7 +6,7 @@ from typing import Any
 
 from rayctsl.sweeps.config import Sweep
 from rayctsl.sweeps.records import Status, TrialRecord
-from rayctsl.sweeps.report import format_choices, rows_of, settings_of
+from rayctsl.sweeps.report import format_choices, rows_of, settings_of, warnings_of
 
 SWEEP = Sweep.model_validate({"search": {"beta": {"grid": [1, 2]}}})
 
@@ -21,6 +21,13 @@ def test_the_best_trial_comes_first_and_what_did_not_finish_last():
     rows = rows_of(SWEEP, {each.id: each for each in records})
     assert [row["trial"] for row in rows] == ["good", "bad", "stopped"]
     assert [row["method.beta"] for row in rows] == [2, 1, 2]
+
+
+def test_a_trial_whose_processes_died_counts_as_failed_and_is_told_of():
+    lost = record("a", 1, 10.0).closed("lost", "no space left")
+    rows = rows_of(SWEEP, {"a": lost})
+    assert rows[0]["status"] == "failed"
+    assert warnings_of(rows) == ["warning: a failed: no space left"]
 
 
 def test_what_a_resume_does_not_run_again():

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import torch
 
+from rayctsl.config import build_config
 from rayctsl.futures import finished
 from rayctsl.learning.group import NonFiniteLoss
 from rayctsl.storage import Storage
 from rayctsl.sweeps import trial as trial_module
 from rayctsl.sweeps.config import Sweep, build_sweep, trial_config, trial_id
 from rayctsl.sweeps.records import METRIC, TIME, Report, TrialRecord, read_record
-from rayctsl.sweeps.trial import Trial, run_trial
+from rayctsl.sweeps.trial import Trial, num_learners, run_trial
 from tests.sweeps.conftest import sweep_keys
 
 OVERRIDES: dict[str, Any] = {"beta": 0.1}
@@ -34,6 +35,18 @@ def begun(sweep: Sweep, storage: Storage, *reports: Report) -> Trial:
 def test_it_is_validated_at_the_ends_of_trajectories(tmp_path, report_every, every):
     trial = begun(sweep_of(report_every=report_every), Storage(tmp_path))
     assert (trial.every, trial.config.snapshot_every) == (every, every)
+
+
+@pytest.mark.parametrize(("log_every", "every"), [(3, 3), (100, 4)])
+def test_its_losses_are_logged_at_least_as_often_as_it_is_validated(tmp_path, log_every, every):
+    trial = begun(sweep_of(base_more={"log_every": log_every}), Storage(tmp_path))
+    assert trial.config.log_every == every
+
+
+def test_nobody_learns_without_a_task():
+    keys: dict[str, Any] = {"data": {"tasks": ["one", "two"]}, "topology": {"workers": 3}}
+    learners = {name: num_learners(build_config({**keys, "method": {"name": name}})) for name in ("reptile", "single")}
+    assert learners == {"reptile": 2, "single": 1}
 
 
 def test_a_report_tells_of_all_that_was_spent_and_of_the_losses_since_the_last(tmp_path):
