@@ -48,8 +48,14 @@ def rows_of(sweep: Sweep, records: Mapping[str, TrialRecord]) -> list[dict[str, 
 
 def write_results(run: Storage, rows: Sequence[Mapping[str, Any]]) -> None:
     sink = io.BytesIO()
-    pq.write_table(pa.table({key: [row[key] for row in rows] for key in rows[0]}), sink)
+    pq.write_table(pa.table({key: _column([row[key] for row in rows]) for key in rows[0]}), sink)
     run.write("results.parquet", sink.getvalue())
+
+
+def _column(values: list[Any]) -> list[Any]:
+    """Of one type, as Parquet wants it: all as words where one is a word, as in `data.flip: [true, always]`."""
+    words = any(isinstance(value, str) for value in values)
+    return [value if value is None else str(value) for value in values] if words else values
 
 
 def format_table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow.parquet as pq
+
+from rayctsl.storage import Storage
 from rayctsl.sweeps.config import Sweep
 from rayctsl.sweeps.records import Status, TrialRecord
-from rayctsl.sweeps.report import format_choices, rows_of, settings_of, warnings_of
+from rayctsl.sweeps.report import format_choices, rows_of, settings_of, warnings_of, write_results
 
 SWEEP = Sweep.model_validate({"search": {"beta": {"grid": [1, 2]}}})
 
@@ -28,6 +31,15 @@ def test_a_trial_whose_processes_died_counts_as_failed_and_is_told_of():
     rows = rows_of(SWEEP, {"a": lost})
     assert rows[0]["status"] == "failed"
     assert warnings_of(rows) == ["warning: a failed: no space left"]
+
+
+def test_a_dimension_of_words_and_numbers_is_written_as_words(tmp_path):
+    sweep = Sweep.model_validate({"search": {"data.flip": {"grid": [True, "always"]}}})
+    flips = {name: TrialRecord(id=name, overrides={"data.flip": flip}) for name, flip in (("a", True), ("b", "always"))}
+    write_results(Storage(tmp_path), rows_of(sweep, flips))
+    table = pq.read_table(tmp_path / "results.parquet")
+    assert table["data.flip"].to_pylist() == ["True", "always"]
+    assert table["inner_steps"].to_pylist() == [1000, 1000]
 
 
 def test_what_a_resume_does_not_run_again():
