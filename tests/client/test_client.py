@@ -194,6 +194,25 @@ def test_a_long_job_is_followed_however_often_the_connection_breaks(monkeypatch:
             list(client.events("some-id"))
 
 
+def test_words_of_progress_do_not_make_events_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have no number of their own."""
+    seen: list[int] = []
+
+    def stream(self: Client, path: str, after: int) -> Iterator[tuple[str, int, dict[str, int]]]:
+        seen.append(after)
+        if len(seen) == 1:
+            yield "point", 1, {}
+            yield "status", 0, {}
+            raise httpx.ReadError("cut")
+        yield "end", 2, {}
+
+    monkeypatch.setattr(Client, "_stream", stream)
+    monkeypatch.setattr("rayctsl.client.time.sleep", lambda seconds: None)
+    with Client("http://127.0.0.1:1") as client:
+        assert [event["event"] for event in client.events("some-id")] == ["point", "status", "end"]
+    assert seen == [0, 1]
+
+
 @pytest.mark.usefixtures("command")
 def test_commands(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["list", "--method", "shifting"]) == 0

@@ -116,6 +116,13 @@ def test_evaluate_tells_how_many_of_a_class_were_found(root, model, capsys, monk
     assert lines[4][1].startswith("82.35 % (")
 
 
+@pytest.mark.parametrize(("split", "images"), [("test", 80), ("train", 160)])
+def test_evaluate_takes_the_images_of_the_split_that_is_asked_for(root, model, capsys, split, images):
+    where_and_what = ["--dataset", "stripes", "--data-root", str(root / "data"), "--split", split]
+    assert evaluate.main([model, *where_and_what]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(f"of {images} images")
+
+
 def test_evaluate_refuses_images_of_another_shape(model, tmp_path, capsys):
     for split in ("train", "test"):
         info = SplitInfo("stripes", split, (16, 16, 1), CLASSES)

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from safetensors.torch import save
 from rayctsl.config import FinetuneConfig
 from rayctsl.jobs.contracts import PointReached
 from rayctsl.jobs.files import CHECKPOINT, attempt_folder, read_events
-from rayctsl.jobs.job import Pace, _failure, _latest_checkpoint, run_job
+from rayctsl.jobs.job import Pace, _failure, _latest_checkpoint, _Watch, run_job
 from rayctsl.jobs.model import Finetuned
 from rayctsl.jobs.worker import main, run_worker
 from rayctsl.registry import list_initializations
@@ -100,6 +101,18 @@ def test_interrupted_job_ends_as_an_undisturbed_one(world: Path, monkeypatch: py
     assert points == [(run, step) for step in (4, 8, 12) for run in ("initialization", "scratch")]
     assert [event.type for event in events].count("resumed") == 1
     assert taken == 24 + 1  # the step that failed was taken again, the fourteen before it were not
+
+
+def test_checkpoints_are_written_at_their_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, now, written = Storage(tmp_path), [0], list[int]()
+    monkeypatch.setattr("rayctsl.jobs.job.time", SimpleNamespace(monotonic=lambda: now[0]))
+    watch = _Watch(here, here, Pace(tick=1e9, checkpoint=30))
+    for now[0] in range(1, 100):
+        watch.after_step({})
+        if here.exists(CHECKPOINT):
+            written.append(now[0])
+            here.delete(CHECKPOINT)
+    assert written == [30, 60, 90]
 
 
 def test_the_newest_checkpoint_counts(tmp_path: Path) -> None:

@@ -32,10 +32,11 @@ def test_images_are_sent_in_groups_that_a_request_takes(tmp_path: Path) -> None:
         (tmp_path / f"{number:03}.png").write_bytes(b"x")
         files.append(tmp_path / f"{number:03}.png")
     assert [len(group) for group in batches(files)] == [100, 100, 5]
-    large = [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
+    large = [tmp_path / name for name in "abcde"]
     for path in large:
-        path.write_bytes(bytes(10 * 2**20))
-    assert [len(group) for group in batches(large)] == [2, 1]
+        with path.open("wb") as file:
+            file.truncate(10 * 2**20)
+    assert [len(group) for group in batches(large)] == [2, 2, 1]
 
 
 @pytest.mark.ray

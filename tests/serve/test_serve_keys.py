@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -117,6 +119,16 @@ def test_the_command_makes_lists_and_revokes(tmp_path: Path, capsys: pytest.Capt
     assert store.find(secret) is None
 
 
+def test_the_list_shows_every_limit_in_the_order_of_the_flags(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits = ["--queue-share", "5", "--jobs-per-day", "60", "--requests-per-minute", "700"]
+    assert main(["keys", "add", "lab-3", *limits, "--storage", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert main(["keys", "list", "--storage", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.split()[:5] == ["lab-3", "read,finetune", "5", "60", "700"]
+
+
 def test_who_did_what_is_logged(inside: Service, ask: Ask, tmp_path: Path) -> None:
     key = inside.keys.add(Caller("lab", ("read", "finetune")))
     ask("POST", "/finetune", key, json=BODY)
@@ -195,3 +207,17 @@ def test_deleting_jobs_gives_no_quota_back(inside: Service, ask: Ask) -> None:
         ask("POST", f"/finetune/{job}/cancel", key)
         assert ask("DELETE", f"/finetune/{job}", key).status_code == 204
     assert ask("POST", "/finetune", key, json=BODY).json()["type"] == "quota-used"
+
+
+def test_a_deleted_job_counts_for_a_day_from_when_it_was_asked_for(
+    inside: Service, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    key = inside.keys.add(Caller("lab", ("read", "finetune"), jobs_per_day=1))
+    job = ask("POST", "/finetune", key, json=BODY).json()["id"]
+    ask("POST", f"/finetune/{job}/cancel", key)
+    monkeypatch.setattr("serve.jobs.store.time", SimpleNamespace(time=lambda: now + 20 * 3600))
+    assert ask("DELETE", f"/finetune/{job}", key).status_code == 204
+    assert ask("POST", "/finetune", key, json=BODY).json()["type"] == "quota-used"
+    monkeypatch.setattr("serve.jobs.store.time", SimpleNamespace(time=lambda: now + 25 * 3600))
+    assert ask("POST", "/finetune", key, json=BODY).status_code == 202

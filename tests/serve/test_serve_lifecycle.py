@@ -119,6 +119,27 @@ def test_a_comparison_that_has_not_ended_is_left_whole(inside: Service, ask: Ask
     assert [ask("GET", f"/finetune/{job}").status_code for job in jobs] == [404, 404]
 
 
+def test_only_so_many_days_after_their_end_jobs_go(inside: Service, ask: Ask) -> None:
+    job = ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2}).json()["id"]
+    ask("POST", f"/finetune/{job}/cancel")
+    for days, gone in ((1.9, []), (2.1, [job])):
+        row = inside.store.get(job)
+        assert row is not None
+        grown_old(inside, row, days)
+        assert ask("DELETE", "/finetune?status=cancelled&days=2").json()["deleted"] == gone
+
+
+def test_a_comparison_goes_with_the_last_of_its_jobs(inside: Service, ask: Ask) -> None:
+    jobs = [ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2}).json()["id"] for _ in range(2)]
+    made = new_comparison(None, "stripes", ("a", "b"), 1, {"a": (jobs[0],), "b": (jobs[1],)})
+    inside.comparisons.save(made)
+    for job, left in ((jobs[0], 200), (jobs[1], 404)):
+        ask("POST", f"/finetune/{job}/cancel")
+        assert ask("DELETE", f"/finetune/{job}").status_code == 204
+        inside.retention.look()
+        assert ask("GET", f"/comparisons/{made.id}").status_code == left
+
+
 def test_retention_takes_models_then_jobs_and_what_workers_left(inside: Service, ask: Ask, tmp_path: Path) -> None:
     job = finished(inside, ask)
     inside.retention.look()
@@ -169,6 +190,14 @@ def test_a_dataset_that_is_needed_or_was_used_stays(inside: Service, ask: Ask, s
         connection.execute(update(JOBS).values(status=status, created_at=time.time() - asked * DAY))
     inside.retention.look()
     assert inside.uploads.inbox.find("stripes")
+
+
+def test_a_job_that_has_ended_is_not_predicted_any_more(inside: Service, ask: Ask) -> None:
+    ended = finished(inside, ask)
+    inside.forecast._looked = float("-inf")
+    waiting = ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2}).json()["id"]
+    assert ask("GET", f"/finetune/{waiting}").json()["predicted_seconds"] > 0
+    assert ask("GET", f"/finetune/{ended.id}").json()["predicted_seconds"] is None
 
 
 def test_latest_and_best(inside: Service, ask: Ask) -> None:
@@ -295,6 +324,13 @@ def test_a_published_model_outlives_its_job_as_a_repository(inside: Service, ask
     assert ask("DELETE", "/models/bands-v1").status_code == 204
     assert ask("GET", "/models/bands-v1").status_code == 404
     assert not (Path(inside.storage.root) / "models" / "bands-v1").exists()
+
+
+def test_the_hubs_search_finds_more_than_the_first_of_all(ask: Ask, tmp_path: Path) -> None:
+    make_initialization(tmp_path / "storage", 1, "reptile")
+    for method in ("shifting", "reptile"):
+        (found,) = ask("GET", f"/api/models?search={method}&limit=1").json()
+        assert method in found["id"]
 
 
 def test_the_hubs_times_are_universal() -> None:

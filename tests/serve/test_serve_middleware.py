@@ -120,3 +120,15 @@ def test_few_large_bodies_are_read_at_once_and_small_ones_always():
         return refused, small, await asyncio.gather(*reading), await sent(application, quick(), path="/large")
 
     assert asyncio.run(ask()) == (503, 200, [200] * LARGE_BODIES, 200)
+
+
+def test_a_large_body_that_is_refused_gives_its_place_back():
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(SMALL_BODY)
+
+    async def ask() -> list[int]:
+        application = BodyLimit(taken, lambda path: SMALL_BODY + 1)
+        return [await sent(application, endless()) for _ in range(LARGE_BODIES + 1)]
+
+    assert asyncio.run(ask()) == [413] * (LARGE_BODIES + 1)

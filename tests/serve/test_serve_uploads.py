@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import io
 import socket
 import threading
 import time
 import zipfile
+from collections.abc import AsyncIterator
 
 import httpx
 import numpy as np
@@ -15,6 +18,8 @@ import pytest
 from serve.bench.instance import Instance
 from serve.bench.uploads import prove
 from serve.datasets import is_visible, stored_name
+from serve.inbox import Upload
+from serve.uploads import Uploads
 from tests.serve.conftest import wait_for
 from tests.stripes import CLASSES, draw, write_pictures
 
@@ -164,6 +169,25 @@ def test_names_belong_to_their_owner():
     assert not is_visible(mine, "you")
     assert not is_visible(mine, None)
     assert is_visible("digits", "you")
+
+
+def test_what_is_still_being_sent_is_not_cleared_away(tmp_path, monkeypatch):
+    monkeypatch.setattr("serve.uploads.ABANDONED_SECONDS", -1.0)  # whatever is known counts as old
+    uploads = Uploads(tmp_path / "inbox", str(tmp_path / "data"), max_bytes=100, share=100)
+
+    async def slow(*blocks: bytes) -> AsyncIterator[bytes]:
+        for block in blocks:
+            yield block
+            uploads.clear_away(alone=False)
+
+    async def send() -> Upload:
+        begun = await uploads.receive(Upload(name="a", stored="a", total=5), slow(b"fi"), 0, 100)
+        return await uploads.receive(begun, slow(b"v", b"e!"), 2, 100)
+
+    whole = asyncio.run(send())
+    assert (whole.received, whole.sha256) == (5, hashlib.sha256(b"five!").hexdigest())
+    uploads.clear_away(alone=False)
+    assert uploads.inbox.find("a") is None, "what nobody sends any more goes"
 
 
 def test_arrays_are_taken_too(client):

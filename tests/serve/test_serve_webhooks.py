@@ -180,3 +180,13 @@ def test_a_refused_webhook_makes_no_job(inside: Service, ask: Ask) -> None:
     refused = ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2, "webhook": nowhere})
     assert (refused.status_code, refused.json()["type"]) == (409, "webhook-refused")
     assert ask("GET", "/finetune").json()["data"] == []
+
+
+def test_another_receiver_makes_another_request(inside: Service, ask: Ask) -> None:
+    def asked(url: str) -> httpx.Response:
+        body = {"dataset": "stripes", "steps": 2, "webhook": {"url": url, "secret": SECRET}}
+        return ask("POST", "/finetune", json=body, headers={"idempotency-key": "same"})
+
+    made = asked("http://example.org/a").json()["id"]
+    assert asked("http://example.org/b").json()["type"] == "idempotency-key-reused"
+    assert asked("http://example.org/a").json()["id"] == made
