@@ -92,14 +92,21 @@ def packed(source: Path) -> Iterator[Path]:
 
 
 def find_images(sources: Iterable[str]) -> Iterator[Path]:
-    """The files named, and all images below the folders named."""
+    """The files named, and all images below the folders named; ValueError for a folder without any."""
     for source in map(Path, sources):
         if source.is_dir():
-            yield from sorted(path for path in source.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
+            found = sorted(path for path in source.rglob("*") if _is_image(path))
+            if not found:
+                raise ValueError(f"the folder {source} has no images")
+            yield from found
         elif source.is_file():
             yield source
         else:
             raise ValueError(f"there is no file {source}")
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".") and path.is_file()
 
 
 def batches(images: Iterable[str | Path]) -> Iterator[list[Path]]:

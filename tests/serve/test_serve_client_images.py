@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rayctsl.client import Client, ServiceError
-from rayctsl.client.sending import batches, packed
+from rayctsl.client.sending import batches, find_images, packed
 from rayctsl.commands.client import main
 from serve.bench.instance import Instance
 from tests.stripes import CLASSES, write_pictures
@@ -37,6 +37,15 @@ def test_images_are_sent_in_groups_that_a_request_takes(tmp_path: Path) -> None:
         with path.open("wb") as file:
             file.truncate(10 * 2**20)
     assert [len(group) for group in batches(large)] == [2, 2, 1]
+
+
+def test_hidden_files_are_not_sent_and_a_folder_without_images_is_told(tmp_path: Path) -> None:
+    (tmp_path / "._a.jpg").write_bytes(b"x")  # as macOS leaves them beside a picture
+    (tmp_path / "odd.jpg").mkdir()
+    with pytest.raises(ValueError, match="has no images"):
+        list(find_images([str(tmp_path)]))
+    (tmp_path / "a.jpg").write_bytes(b"x")
+    assert list(find_images([str(tmp_path)])) == [tmp_path / "a.jpg"]
 
 
 @pytest.mark.ray
