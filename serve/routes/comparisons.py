@@ -14,7 +14,7 @@ from serve.comparisons import Comparison, Rows, leaderboard, new_comparison, row
 from serve.jobs.rows import JobRow
 from serve.jobs.view import dump_job, show_job
 from serve.problems import HttpProblem, documented
-from serve.routes.finetune import accept, cancel, require_json
+from serve.routes.finetune import accept, cancel, prefix_of, require_json
 from serve.routes.initializations import Fresh
 from serve.schemas import DATASET_NAME, ID, FinetuneRequest, RecipeRequest
 from serve.service import Service, caller_of, service_of
@@ -98,8 +98,8 @@ def create_comparison(service: Fresh, request: Request, body: ComparisonRequest)
     jobs = {name: tuple(job.id for job in of) for name, of in made.items()}
     comparison = new_comparison(caller.name, body.dataset, names, body.seeds, jobs)
     service.comparisons.save(comparison)
-    document = _show(service, comparison)
-    return JSONResponse(document.model_dump(mode="json"), 202, {"location": f"/comparisons/{comparison.id}"})
+    document, prefix = _show(service, request, comparison), prefix_of(request)
+    return JSONResponse(document.model_dump(mode="json"), 202, {"location": f"{prefix}/comparisons/{comparison.id}"})
 
 
 @router.get("/comparisons", operation_id="list_comparisons", responses=documented(404, 422))
@@ -124,7 +124,7 @@ def list_comparisons(
 @router.get("/comparisons/{id}", operation_id="get_comparison", responses=documented(404, 422))
 def get_comparison(service: Here, request: Request, id: ComparisonId) -> ComparisonDocument:
     """The leaderboard as it stands, and the jobs with their curves."""
-    return _show(service, find_comparison(service, request, id))
+    return _show(service, request, find_comparison(service, request, id))
 
 
 @router.post("/comparisons/{id}/cancel", operation_id="cancel_comparison", responses=documented(404, 422))
@@ -135,7 +135,7 @@ def cancel_comparison(service: Here, request: Request, id: ComparisonId) -> Comp
     for row in [row for of in rows.values() for row in of]:
         if row is not None and not row.ended:
             cancel(service, row)
-    return _show(service, comparison)
+    return _show(service, request, comparison)
 
 
 def find_comparison(service: Service, request: Request, identifier: str) -> Comparison:
@@ -145,9 +145,13 @@ def find_comparison(service: Service, request: Request, identifier: str) -> Comp
     return found
 
 
-def _show(service: Service, comparison: Comparison) -> ComparisonDocument:
+def _show(service: Service, request: Request, comparison: Comparison) -> ComparisonDocument:
     (rows,) = rows_of(service.store, [comparison])
-    jobs = {name: [dump_job(show_job(row, service.storage)) for row in of if row] for name, of in rows.items()}
+    prefix = prefix_of(request)
+    jobs = {
+        name: [dump_job(show_job(row, service.storage, prefix=prefix)) for row in of if row]
+        for name, of in rows.items()
+    }
     return _describe(comparison, rows).model_copy(update={"jobs": jobs})
 
 

@@ -13,7 +13,7 @@ from rayctsl.jobs.files import attempt_folder, job_folder
 from serve.datasets import shown_name
 from serve.models import Model
 from serve.problems import HttpProblem, documented
-from serve.routes.finetune import find_model, require_json
+from serve.routes.finetune import find_model, prefix_of, require_json
 from serve.routes.initializations import Fresh
 from serve.routes.lookup import Here, JobName, own_job
 from serve.schemas import ID
@@ -60,7 +60,7 @@ def publish(service: Fresh, request: Request, id: JobName, body: PublishRequest)
     source = service.storage.inside(job_folder(job.id)).inside(attempt_folder(job.attempt))
     dataset = shown_name(job.spec.dataset)
     model = service.models.publish(body.name, caller_of(request).name, job.id, source, dataset)
-    return JSONResponse(_show(model).model_dump(), 201, {"location": f"/models/{body.name}"})
+    return JSONResponse(_show(model).model_dump(), 201, {"location": f"{prefix_of(request)}/models/{body.name}"})
 
 
 @router.get("/models", operation_id="list_models", responses=documented())

@@ -16,6 +16,7 @@ from serve.inbox import Upload
 from serve.keys import OPERATOR
 from serve.problems import HttpProblem, documented
 from serve.routes.datasets import Here, Name, UploadedDataset, find_stored, show
+from serve.routes.finetune import prefix_of
 from serve.service import Service, caller_of
 
 router = APIRouter(tags=["datasets"])
@@ -56,7 +57,7 @@ async def create_dataset(
     if upload.sha256 is not None:
         upload = await service.uploads.start_import(upload, size, seed, bounded)
     shown = await asyncio.to_thread(show, service, name, upload)
-    return JSONResponse(shown.model_dump(), 202, {"location": f"/datasets/{name}"})
+    return JSONResponse(shown.model_dump(), 202, {"location": f"{prefix_of(request)}/datasets/{name}"})
 
 
 def _check(service: Service, request: Request, upload: Upload, bounded: bool) -> int:

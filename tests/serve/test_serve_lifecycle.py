@@ -200,6 +200,25 @@ def test_a_job_that_has_ended_is_not_predicted_any_more(inside: Service, ask: As
     assert ask("GET", f"/finetune/{ended.id}").json()["predicted_seconds"] is None
 
 
+def test_v1_answers_with_v1_paths(inside: Service, ask: Ask, tmp_path: Path) -> None:
+    make_initialization(tmp_path / "storage", 1, "reptile")
+    names = [card["id"] for card in ask("GET", "/initializations").json()["data"]]
+    asked = {"dataset": "stripes", "initializations": names, "seeds": 1, "steps": 2}
+    job = finished(inside, ask)
+    piece = {"content-range": "bytes 0-0/9"}
+    made = [
+        ask("POST", "/v1/comparisons", json=asked),
+        ask("POST", f"/v1/finetune/{job.id}/publish", json={"name": "bands"}),
+        ask("POST", "/v1/datasets?name=new", content=b"x", headers=piece),
+    ]
+    places = [answer.headers["location"] for answer in made]
+    assert places == [f"/v1/comparisons/{made[0].json()['id']}", "/v1/models/bands", "/v1/datasets/new"]
+    compared = new_comparison(None, "stripes", ("a",), 1, {"a": (job.id,)})
+    inside.comparisons.save(compared)
+    (shown,) = ask("GET", f"/v1/comparisons/{compared.id}").json()["jobs"]["a"]
+    assert shown["result"]["weights"]["url"] == f"/v1/finetune/{job.id}/weights"
+
+
 def test_latest_and_best(inside: Service, ask: Ask) -> None:
     assert ask("GET", "/finetune/latest").status_code == 404
     jobs = [finished(inside, ask, seed=seed) for seed in (0, 1)]
