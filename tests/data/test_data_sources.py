@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -103,7 +105,13 @@ def refused(made, tmp_path, entry) -> str:
         prepare_entry(entry, 16, out, made.downloads, workers=1)
     assert not list(out.glob("*.arrow"))
     assert "\n" not in str(caught.value)
+    assert open_files(made.downloads) == [], "closed at once, and not when whoever was told forgets the error"
     return str(caught.value)
+
+
+def open_files(folder) -> list[str]:
+    found = map(os.path.realpath, Path("/proc/self/fd").iterdir())
+    return [path for path in found if path.startswith(f"{folder}/")]
 
 
 def archive_of_images(made) -> str:

@@ -44,11 +44,10 @@ def read(entry: Entry, folder: Path, scratch: Path) -> RawDataset:
 
 
 def _class_archives(train_tar: Path, labels: dict[str, int]) -> list[tuple[str, list[str]]]:
-    found = [
-        (_wnid(member), sorted(image.name for image in inner_members(member)))
-        for member in members(train_tar)
-        if _wnid(member) in labels
-    ]
+    found = []
+    for member in members(train_tar):  # a comprehension would keep the archive open for as long as its error is kept
+        if _wnid(member) in labels:
+            found.append((_wnid(member), sorted(image.name for image in inner_members(member))))
     if missing := sorted(set(labels) - {wnid for wnid, _ in found}):
         raise ValueError(f"{train_tar} has no {missing[0]}.tar ({len(missing)} classes are missing)")
     return sorted(found)
