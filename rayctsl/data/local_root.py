@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SPLITS = ("train.arrow", "test.arrow")
 ABANDONED_AFTER_SECONDS = 24 * 3600
+OLD = "-old"  # ends the hidden name of a dataset that is just being replaced
 Make = Callable[[Path], None]
 Keep = Callable[[Path], bool]
 DOWNLOADS = "_downloads"  # dataset names never start with an underscore
@@ -95,13 +96,8 @@ class LocalRoot:
 
     def remove(self, name: str) -> None:
         """Take a dataset away, and what a killed import of it has left; who has it mapped keeps it."""
-        hidden = self.folder / f".{name}~{socket.gethostname()}-{os.getpid()}-removed"
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(self.folder / name, hidden)  # gone at once, for everybody
-            shutil.rmtree(hidden, ignore_errors=True)
-        if any(self.folder.glob(f".{name}~*")):
-            with self.workspace(name):
-                pass  # entering it clears away
+        with self.workspace(name) as temporary, contextlib.suppress(FileNotFoundError):
+            os.rename(self.folder / name, temporary / name)  # gone at once, for everybody
 
     @contextlib.contextmanager
     def workspace(self, name: str) -> Iterator[Path]:
@@ -115,7 +111,7 @@ class LocalRoot:
             raise ValueError(f"data root {self.folder} cannot be written ({error.strerror}): choose another") from None
         with locked(self.folder / ".locks" / f"{name}.lock") as alone:
             if alone:
-                self._remove_abandoned(name)
+                self._clear_abandoned(name)
             temporary = self.folder / f".{name}~{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
             temporary.mkdir(parents=True)
             try:
@@ -123,12 +119,15 @@ class LocalRoot:
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
 
-    def _remove_abandoned(self, name: str) -> None:
-        """Remove what killed processes left: this host's at once (we hold the lock), others' when long untouched."""
+    def _clear_abandoned(self, name: str) -> None:
+        """Clear what killed processes left: this host's at once (we hold the lock), others' when long untouched."""
         here = f".{name}~{socket.gethostname()}-"
         for folder in self.folder.glob(f".{name}~*"):
             if folder.name.startswith(here) or time.time() - folder.stat().st_mtime > ABANDONED_AFTER_SECONDS:
-                shutil.rmtree(folder, ignore_errors=True)
+                if folder.name.endswith(OLD) and not (self.folder / name).exists():
+                    os.rename(folder, self.folder / name)  # it was to be replaced, and its successor never came
+                else:
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -145,7 +144,7 @@ def locked(path: Path) -> Iterator[bool]:
 
 
 def _swap(new: Path, final: Path) -> None:
-    old = new.with_name(new.name + "-old")
+    old = new.with_name(new.name + OLD)
     os.rename(final, old)  # who has the old files mapped keeps them
     try:
         os.rename(new, final)

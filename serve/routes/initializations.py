@@ -93,12 +93,13 @@ async def list_initializations(
     q: Annotated[str | None, Query(max_length=200, description="Words that must all occur")] = None,
     sort: Sort = "-created",
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
-    after: Annotated[str | None, Query(pattern=ID, description="The last id of the page before")] = None,
+    after: Annotated[str | None, Query(max_length=1000, description="The last id of the page before")] = None,
 ) -> Response:
     """A page of cards, newest first; long metrics are left to the single card."""
     if broken:
-        named = [{"object": "broken", "id": card.folder, "reason": card.reason} for card in _broken(service)]
-        return JSONResponse({"object": "list", "data": named[:limit], "has_more": len(named) > limit})
+        left = [card for card in _broken(service) if after is None or card.folder > after]
+        data = [{"object": "broken", "id": card.folder, "reason": card.reason} for card in left[:limit]]
+        return JSONResponse({"object": "list", "data": data, "has_more": len(left) > limit})
     entries = service.index.newest_first
     if method is not None:
         entries = [entry for entry in entries if entry.card.method.name == method]
@@ -120,8 +121,8 @@ async def list_initializations(
         start = position + 1
     page = entries[start : start + limit]
     more = b"true" if start + limit < len(entries) else b"false"
-    data = b", ".join(entry.summary for entry in page)
-    return Response(b'{"object": "list", "data": [%b], "has_more": %b}' % (data, more), media_type="application/json")
+    cards = b", ".join(entry.summary for entry in page)
+    return Response(b'{"object": "list", "data": [%b], "has_more": %b}' % (cards, more), media_type="application/json")
 
 
 def _broken(service: Service) -> list[BrokenCard]:

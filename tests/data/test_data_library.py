@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -117,12 +118,8 @@ def test_failed_make_leaves_nothing(tmp_path):
 def test_failed_replace_keeps_the_old(tmp_path):
     place = LocalRoot(tmp_path)
     place.publish("mine", lambda folder: fill(folder, "first"))
-
-    def fail(folder: Path) -> None:
-        raise ValueError("no")
-
     with pytest.raises(ValueError, match="no"):
-        place.publish("mine", fail, keep=never)
+        place.publish("mine", refuse, keep=never)
     assert place.describe("mine").train.source == "first"
     place.publish("mine", lambda folder: fill(folder, "second"))
     assert place.describe("mine").train.source == "first"
@@ -135,16 +132,48 @@ def test_what_cannot_be_put_in_its_place_leaves_the_old_there(tmp_path, monkeypa
     place, rename = LocalRoot(tmp_path), os.rename
     place.publish("mine", lambda folder: fill(folder, "first"))
 
-    def refuse(source: Path, target: Path) -> None:
+    def fail(source: Path, target: Path) -> None:
         if target == tmp_path / "mine" and not source.name.endswith("-old"):
             raise OSError(errno.EIO, "the disk fails")
         rename(source, target)
 
-    monkeypatch.setattr(os, "rename", refuse)
+    monkeypatch.setattr(os, "rename", fail)
     with pytest.raises(OSError, match="the disk fails"):
         place.publish("mine", lambda folder: fill(folder, "second"), keep=never)
     assert visible(tmp_path) == ["mine"]
     assert place.describe("mine").train.source == "first"
+
+
+@pytest.mark.parametrize("then", ["replaced again", "removed"])
+def test_who_is_killed_between_two_renames_loses_no_dataset(then, tmp_path, monkeypatch):
+    place, rename = LocalRoot(tmp_path), os.rename
+    place.publish("mine", lambda folder: fill(folder, "first"))
+    second = LocalRoot(tmp_path / "elsewhere").publish("mine", lambda folder: fill(folder, "second"))
+
+    def die(source: Path, target: Path) -> None:
+        if target == tmp_path / "mine":
+            os._exit(9)
+        rename(source, target)
+
+    child = os.fork()
+    if child == 0:
+        monkeypatch.setattr(os, "rename", die)
+        place.publish("mine", lambda folder: shutil.copytree(second, folder, dirs_exist_ok=True), keep=never)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert place.fetch("mine") is None
+    if then == "removed":
+        place.remove("mine")
+        assert visible(tmp_path) == ["elsewhere"]
+    else:
+        with pytest.raises(ValueError, match="no"):
+            place.publish("mine", refuse, keep=never)
+        assert place.describe("mine").train.source == "first"
+        assert visible(tmp_path) == ["elsewhere", "mine"]
+
+
+def refuse(folder: Path) -> None:
+    raise ValueError("no")
 
 
 def test_a_node_that_the_lock_does_not_see_may_win(tmp_path):
