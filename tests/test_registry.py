@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import rayctsl
-from rayctsl.card import readme
+from rayctsl.card import Card, readme
 from rayctsl.config import ModelConfig, load_config
+from rayctsl.contract import read_contract
 from rayctsl.flat import FlatModule
 from rayctsl.models import build_model
 from rayctsl.registry import (
@@ -129,3 +130,9 @@ def test_not_an_initialization(tmp_path):
     (tmp_path / "card.json").write_text(json.dumps({"id": "../x", "sha256": "", "model": {}, "created": ""}))
     with pytest.raises(ValueError, match="malformed id"):
         open_initialization(tmp_path)
+
+
+@pytest.mark.parametrize("created", ["", "soon", "2026-11-19T25:00:00+00:00", "2026-11-19 or so"])
+def test_a_card_of_no_time_is_damaged(saved, created):
+    with pytest.raises(ValueError, match="created"):
+        read_contract(Card, {**saved.card.to_json(), "created": created}, "the card")

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -71,8 +71,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         raise ValueError(
             f"unknown kinds of fault: {', '.join(sorted(unknown))}; there are {', '.join([*KINDS, 'node'])}"
         )
-    plan = [kinds[number % len(kinds)] for number in range(arguments.kills)]
-    random.Random(arguments.seed).shuffle(plan)
+    plan = plan_faults(kinds, arguments.kills, arguments.seed)
     learners = arguments.nodes * arguments.learners_per_node
     told = {name: getattr(arguments, name) for name in ("seed", "replace", "steps", "transport")}
     with tempfile.TemporaryDirectory() as folder:
@@ -86,6 +85,13 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     exchange = "shared memory" if arguments.nodes == 1 and arguments.transport == "collective" else arguments.transport
     facts = {"seed": arguments.seed, "nodes": arguments.nodes, "nodes_replaced": arguments.replace}
     return {**result, **facts, "learners": learners, "transport": exchange}
+
+
+def plan_faults(kinds: Sequence[str], kills: int, seed: int) -> list[str]:
+    """As many faults as are asked for, of every kind as often, in an order of the seed's."""
+    plan = [kinds[number % len(kinds)] for number in range(kills)]
+    random.Random(seed).shuffle(plan)
+    return plan
 
 
 def undisturbed(disturbance: Disturbance) -> str:

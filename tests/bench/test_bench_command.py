@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from rayctsl.bench.delay import SlowExchange, hidden_share
-from rayctsl.bench.plan_check import RING_WORK, check_rings
+from rayctsl.bench import delay
+from rayctsl.bench.delay import SlowExchange
+from rayctsl.bench.plan_check import RING_WORK, PackedRun, check_rings
 from rayctsl.bench.transport import SIZES
 from rayctsl.bench.workload import Workload
+from rayctsl.cluster.engine import RayEngine
+from rayctsl.cluster.testbed import answers, call_inside
 from rayctsl.commands.bench import main
 
 TINY = Workload("resnet8", 2, 4, (8, 8), (3, 4))
@@ -77,10 +80,36 @@ def test_a_slowed_exchange_is_the_same_exchange_later():
     assert total.tolist() == [2, 2, 2]
 
 
+def test_prompt_and_late_shifts_are_slowed_alike(kept_actors: None, monkeypatch: pytest.MonkeyPatch):
+    slowed = list[tuple[int, bool]]()
+    slow_engine = delay.slow_engine
+
+    def watched(engine: RayEngine, seconds: float) -> None:
+        slow_engine(engine, seconds)
+        slowed.append((engine.problem.config.method.shift_delay, seconds > 0))
+
+    monkeypatch.setattr(delay, "slow_engine", watched)
+    delay.hidden_share(1, TINY, steps=1)
+    assert slowed == [(0, False), (0, True), (1, False), (1, True)]
+
+
+def test_a_checked_run_has_the_packing_that_was_asked_for(kept_actors: None, tmp_path: Path):
+    TINY.make_data(tmp_path)
+    run = PackedRun(TINY, tmp_path, ((1,), (0,)))
+    try:
+        assert answers([call_inside(learner, tasks_of) for learner in run.engine.learners]) == run.packing
+    finally:
+        run.engine.close()
+
+
+def tasks_of(worker: Any) -> list[str]:
+    return list(worker.group.learners)
+
+
 @pytest.mark.ray
 @pytest.mark.long
 def test_late_shifts_hide_a_slow_exchange(kept_actors: None):
-    result = hidden_share(3, TINY, steps=10)
+    result = delay.hidden_share(3, TINY, steps=10)
     assert result["delay_slowed_ratio"] > 1, "the exchange was not slowed"
     # Most is hidden; a busy machine may make late steps slower for other reasons, so not all of it is asked for.
     assert result["delay_hidden"] > 0.2
@@ -131,7 +160,8 @@ def test_packing(kept_actors: None, capsys: pytest.CaptureFixture[str]):
 
 
 def test_plan_for_gpus_that_are_not_here(capsys: pytest.CaptureFixture[str]):
-    result = run(capsys, "plan", "--workers", "4,8,64", "--gpus", "8", "--bandwidth", "10,100", "--markdown")
+    command = ("plan", "--workers", "4,8,64", "--gpus", "8", "--bandwidth", "10,100", "--markdown")
+    result = run(capsys, *command, "--launch-ms", "20")
     rows = {(row["workers"], row["gigabits"], row["shift_delay"]): row for row in result["rows"]}
     assert len(rows) == 12
     assert rows[8, 10, 0]["bytes_between_nodes"] == 0
@@ -144,6 +174,10 @@ def test_plan_for_gpus_that_are_not_here(capsys: pytest.CaptureFixture[str]):
     assert by_task["cub"]["gflop"] / by_task["cifar100"]["gflop"] == pytest.approx((84 / 32) ** 2, rel=0.02)
     # ResNet-20 at 32 pixels: 41 million multiply-adds an image forward, two operations each, thrice with the backward.
     assert by_task["cifar100"]["gflop"] == pytest.approx(128 * 0.041 * 2 * 3, rel=0.03)
+    assert result["assumptions"]["model"] == "resnet20"
+    slower = run(capsys, *command, "--launch-ms", "520")["rows"]
+    eight = next(row for row in slower if row["workers"] == 8)
+    assert eight["compute_s"] - rows[8, 10, 0]["compute_s"] == pytest.approx(0.5), "a task a learner: one launch a step"
 
 
 def test_plan_for_processors_measures_here(capsys: pytest.CaptureFixture[str], tmp_path: Any):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from rayctsl.bench import delay, inner, step, transport
+from rayctsl.bench import delay, inner, plan, plan_check, scale, step, transport
 from rayctsl.bench.scale import linear_fit
+from rayctsl.config import build_config, load_config
 
 
 def test_step_efficiency_is_ours_over_the_limit_and_speedup_ours_over_the_obvious():
@@ -41,6 +43,40 @@ def test_inner_speedup_is_plain_over_the_option():
 @pytest.mark.parametrize(("late", "share"), [((2.0, 2.0), 1.0), ((2.0, 2.25), 0.75), ((5.0, 6.0), 0.0)])
 def test_hidden_share(late, share):
     assert delay.hidden((2.0, 3.0), late) == pytest.approx(share)
+
+
+def test_every_round_of_a_ring_is_divided_by_its_own_steps(monkeypatch):
+    worker = object.__new__(plan_check.RingWorker)
+    clock = iter([10.0, 14.0, 20.0, 23.0])
+    monkeypatch.setattr(plan_check.time, "perf_counter", lambda: next(clock))
+    worker.step, ran = 0, []
+    worker._run = lambda start, stop: ran.append((start, stop))
+    assert [worker(2), worker(3)] == [2.0, 1.0]
+    assert ran == [(0, 2), (2, 5)]
+
+
+def test_the_start_that_is_measured_has_as_many_learners_as_the_bare_program_has_beside_its_meta_learner(monkeypatch):
+    seen = []
+    monkeypatch.setattr(scale, "_bare_start", lambda actors: seen.append(actors) or (1.0, 2.0))
+
+    def our_start(folder, number):
+        seen.append(load_config(f"{folder}/start.yaml").topology.workers)
+        return 3.0
+
+    monkeypatch.setattr(scale, "_our_start", our_start)
+    result = scale.start_cost(1, workers=3)
+    assert seen == [4, 3]
+    assert (result["start_ratio"], result["start_ratio_to_driver"]) == (1.5, 3.0)
+
+
+def test_seconds_of_one_core_are_measured_on_one():
+    config = build_config({"model": {"name": "resnet8", "width": 4}, "data": {"tasks": ["svhn"], "batch_size": 4}})
+    torch.set_num_threads(2)
+    try:
+        plan.task_costs(config, measured=False)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(1)
 
 
 def test_linear_fit():

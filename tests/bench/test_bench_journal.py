@@ -1,9 +1,11 @@
-"""What happened to a disturbed run, as the driver's successors and the report read it."""
+"""What is to happen to a disturbed run, and what has happened, as the driver's successors and the report read it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
+from rayctsl.bench.chaos import plan_faults
 from rayctsl.bench.journal import Journal
 
 
@@ -19,6 +21,14 @@ def test_a_successor_knows_what_is_left_and_what_it_recovers_from(tmp_path: Path
     assert successor.open_fault.kind == "driver"
     successor.note("driver", 8.04)
     assert successor.open_fault is None
+
+
+def test_a_plan_has_as_many_faults_as_are_asked_for_of_every_kind_as_often() -> None:
+    kinds = ["learner", "node", "driver"]
+    plan = plan_faults(kinds, 8, seed=0)
+    assert Counter(plan) == {"learner": 3, "node": 3, "driver": 2}
+    assert plan == plan_faults(kinds, 8, seed=0)
+    assert len({tuple(plan_faults(kinds, 8, seed)) for seed in range(5)}) > 1
 
 
 def test_recoveries_by_kind(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from rayctsl.cluster.exchange import PeerLost, SharedMemoryPlan, connect
 from rayctsl.cluster.exchange.connection import Connection, add_up
-from rayctsl.cluster.exchange.ray_calls import Collector, Contributor, Message
+from rayctsl.cluster.exchange.ray_calls import Collector, Contributor, Message, RayCallsPlan, join_ray_calls
 from rayctsl.cluster.exchange.shared_memory import SharedMemory, _make_segment
 from rayctsl.learning.engine import LocalEngine
 from rayctsl.learning.exact_sum import BLOCK
@@ -120,6 +121,12 @@ def test_ray_calls_that_wait_are_woken():
         caller(torch.zeros(2))
     with pytest.raises(PeerLost, match="no total"):
         Contributor("now", 0.01, lambda message: None)(torch.zeros(2))
+
+
+def test_each_side_of_ray_calls_waits_as_long_as_the_run_says():
+    meta_learner = SimpleNamespace(hand_in=SimpleNamespace(remote=print))
+    plans = RayCallsPlan("now", 1, meta_learner=meta_learner), RayCallsPlan("now", 1, learners=())
+    assert [join_ray_calls(plan, 7.0).timeout for plan in plans] == [7.0, 7.0]
 
 
 def test_a_silent_member_is_named():

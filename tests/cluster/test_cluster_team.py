@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 import ray
 from ray import cloudpickle
-from ray.exceptions import RayActorError
+from ray.exceptions import GetTimeoutError, RayActorError
 
 from rayctsl.cluster import team as team_module
 from rayctsl.cluster.actors import TaskLearner
@@ -121,6 +122,19 @@ def test_nobody_outlives_a_team_not_even_who_is_still_starting(team, monkeypatch
     team.release()
     assert sorted(team.ended) == ["learner 0", "learner 2", "meta 1", "old"]
     assert team.members == team._starting == []
+
+
+def test_a_neighbour_that_does_not_answer_is_not_waited_for(monkeypatch):
+    def get(answer: Any, timeout: float) -> Any:
+        if answer is None:
+            raise GetTimeoutError(f"nothing in {timeout} s")
+        return answer
+
+    def neighbour(answer: Any) -> TeamMember:
+        return TeamMember(SimpleNamespace(read_note=SimpleNamespace(remote=lambda name: answer)), Seat(None, 0), None)
+
+    monkeypatch.setattr(team_module.ray, "get", get)
+    assert team_module._ask_note([neighbour(None), neighbour((7, "task"))], "note") == (7, "task")
 
 
 def test_a_dead_process_is_asked_about_on_its_own_node(team, monkeypatch):

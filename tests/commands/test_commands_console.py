@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
+import signal
 import subprocess
 import sys
 
 import pytest
 
-from rayctsl.command import program
+from rayctsl.command import program, run_command
 from rayctsl.commands.console import COMMANDS, main
 
 RUN = "import sys; from rayctsl.commands.console import main; sys.exit(main())"
@@ -74,6 +76,17 @@ for line in sys.argv[1:]:
 """
     done = subprocess.run([sys.executable, "-c", found, *TYPOS], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [f"{line}|2" for line in TYPOS]
+
+
+def test_a_command_whose_output_nobody_reads_to_its_end_dies_as_of_sigpipe(tmp_path, monkeypatch) -> None:
+    def print_too_much(arguments: argparse.Namespace) -> None:
+        raise BrokenPipeError
+
+    with open(tmp_path / "pipe", "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        assert run_command(argparse.ArgumentParser(), [], print_too_much) == 128 + signal.SIGPIPE
+        print("what was still in the buffer")
+    assert not (tmp_path / "pipe").read_text()
 
 
 def test_a_command_is_called_as_it_was_asked_for_and_no_longer(capsys: pytest.CaptureFixture[str]) -> None:
