@@ -6,6 +6,7 @@ import ctypes
 import multiprocessing
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
 
@@ -78,12 +79,13 @@ class Processes(Generic[Message, Answer]):
 
     def _send(self, message: Message | None) -> None:
         for pipe in self._pipes:
-            pipe.send(message)
+            with suppress(BrokenPipeError):  # who has died does not answer either, and is told of then
+                pipe.send(message)
 
     def _receive(self) -> list[Answer]:
         try:
             return [pipe.recv() for pipe in self._pipes]
-        except EOFError:
+        except (EOFError, ConnectionResetError):  # the latter when it has left a message unread
             raise RuntimeError("a process of the measurement died; its error is above") from None
 
     def __enter__(self) -> Processes[Message, Answer]:
