@@ -96,13 +96,15 @@ def works(config: Config, device: str) -> dict[str, float | str]:
     for name in (name for name, method in METHOD_CONFIGS.items() if method.trains):
         chosen = Config.model_validate({**config.model_dump(), "method": {"name": name}})
         try:
-            first, here, there = (
-                phi_after(chosen, where, count) for where, count in (("cpu", 0), ("cpu", 5), (device, 5))
-            )
-            differences[name] = float((there - here).norm() / (here - first).norm())
+            differences[name] = apart(*(phi_after(chosen, *run) for run in (("cpu", 0), ("cpu", 5), (device, 5))))
         except Exception as error:  # whatever goes wrong with one method is what the report is for
             differences[name] = f"{type(error).__name__}: {error}"
     return differences
+
+
+def apart(first: torch.Tensor, here: torch.Tensor, there: torch.Tensor) -> float:
+    """How far `there` is from `here`, over how far `here` has come from `first`."""
+    return float((there - here).norm() / (here - first).norm())
 
 
 def count_waits(config: Config, device: str) -> int:

@@ -78,14 +78,20 @@ def _map_and_weigh(path: str, ready: Barrier, answers: SimpleQueue[int]) -> None
     for chunk in split.chunks():
         chunk.max()
     ready.wait()
+    share = share_of(path, Path("/proc/self/smaps").read_text())
+    ready.wait()
+    answers.put(share)
+
+
+def share_of(path: str, maps: str) -> int:
+    """A process's proportional share of a mapped file's pages, in kilobytes; `maps` is its /proc/self/smaps."""
     share, inside = 0, False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
+    for line in maps.splitlines():
         if "-" in line.split(" ")[0]:
             inside = line.endswith(path)
         elif inside and line.startswith("Pss:"):
             share += int(line.split()[1])
-    ready.wait()
-    answers.put(share)
+    return share
 
 
 def _stored_batch(batches: Batches, base: int, step: int) -> tuple[Tensor, Tensor]:

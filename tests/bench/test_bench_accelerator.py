@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 
 from rayctsl.bench import accelerator
 from rayctsl.commands.bench import main
@@ -32,3 +33,8 @@ def test_every_promise_is_checked_and_reported(strict_device, capsys, monkeypatc
     assert result["graphs"]["largest_difference"] == 0
     assert result["speed"]["obvious_steps_per_s"] > 0
     assert "| waits | yes |" in report.read_text()
+
+
+def test_how_far_a_device_is_off_is_measured_by_how_far_phi_has_moved_and_not_by_its_size():
+    first, here, there = (torch.tensor([1000.0, moved]) for moved in (0.0, 2.0, 3.0))
+    assert accelerator.apart(first, here, there) == 0.5

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rayctsl.bench import delay, inner, plan, plan_check, scale, step, transport
+from rayctsl.bench.data import share_of
 from rayctsl.bench.scale import linear_fit
 from rayctsl.config import build_config, load_config
 
@@ -77,6 +78,26 @@ def test_seconds_of_one_core_are_measured_on_one():
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(1)
+
+
+MAPS = """\
+7f5c6c000000-7f5c6c021000 r--s 00000000 08:01 42                         /data/train.arrow
+Size:               1024 kB
+Rss:                1000 kB
+Pss:                 250 kB
+Pss_Dirty:             0 kB
+VmFlags: rd mr me ms
+7f5c6c021000-7f5c6c031000 rw-p 00000000 08:01 43                         /lib/libc.so.6
+Rss:                  64 kB
+Pss:                  64 kB
+7f5c6c031000-7f5c6c041000 r--s 00021000 08:01 42                         /data/train.arrow
+Rss:                   8 kB
+Pss:                   2 kB
+"""
+
+
+def test_a_mapped_page_that_four_processes_share_counts_as_a_quarter_for_each():
+    assert share_of("/data/train.arrow", MAPS) == 252
 
 
 def test_linear_fit():
