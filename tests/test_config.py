@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import subprocess
 import sys
@@ -97,6 +98,15 @@ def test_a_new_method_starts_its_section_afresh():
     assert apply_overrides(raw, {"method.name": "shifting"})["method"] == raw["method"]
     for again in ({"method.name": "reptile", "beta": 2}, {"beta": 2, "method.name": "reptile"}):
         assert apply_overrides(raw, again)["method"] == {"name": "reptile", "beta": 2}
+
+
+def test_overrides_leave_the_config_that_they_are_written_over_as_it_was():
+    raw = {"method": {"name": "shifting", "beta": 0.3}, "data": {"tasks": ["latin"]}, "seed": 1}
+    before = copy.deepcopy(raw)
+    changes = {"method": "reptile", "beta": 2, "data.root": "elsewhere", "alpha": 0.5, "seed": 2}
+    assert apply_overrides(raw, changes)["method"] == {"name": "reptile", "beta": 2}
+    assert apply_overrides(raw, {"beta": 2})["method"] == {"name": "shifting", "beta": 2}
+    assert raw == before
 
 
 def test_bare_keys_find_their_section():
