@@ -21,6 +21,7 @@ class HubServer(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.repositories: dict[str, dict[str, bytes]] = {}
         self.objects: dict[str, bytes] = {}
+        self.visibility: dict[str, str | None] = {}  # as it was asked for, by repository
         self.tokens: list[str | None] = []
         self.asked: list[str] = []  # paths
 
@@ -59,6 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
             wanted = json.loads(body)
             name = f"{wanted.get('organization') or 'me'}/{wanted['name']}"
             self.server.repositories.setdefault(name, {})
+            self.server.visibility.setdefault(name, wanted.get("visibility"))
             self._answer(200, {"url": f"{self.server.url}/{name}", "id": name})
         elif self.path == "/api/validate-yaml":
             self._answer(200, {"errors": [], "warnings": []})

@@ -55,6 +55,16 @@ def test_the_readmes_pair_is_fair_and_its_record_is_whole(run_dir: Path, tmp_pat
     assert set(recipes["init"]) == set(FinetuneConfig.model_fields)
 
 
+def test_a_configs_recipe_goes_before_the_initializations(run_dir: Path, tmp_path: Path) -> None:
+    config, out = tmp_path / "other.yaml", tmp_path / "out.json"
+    config.write_text("finetune: {steps: 2, batch_size: 7, alpha: 0.02, seeds: 1}\n")
+    words = ["--config", str(config), "--batch-size", "5", "--jobs", "1", "--out", str(out)]
+    assert main(["--init", str(run_dir), "--dataset", "stripes", *words]) == 0
+    recipe = json.loads(out.read_text())["recipe"]
+    assert (recipe["steps"], recipe["alpha"]) == (2, 0.02)
+    assert recipe["batch_size"] == 5, "and a flag before both"
+
+
 def test_flags_change_the_cards_recipe_one_by_one(run_dir: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     flags = ["--batch-size", "5", "--seeds", "1", "--jobs", "1", "--out", str(out)]

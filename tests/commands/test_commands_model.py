@@ -44,6 +44,11 @@ def where(root: Path) -> list[str]:
     return ["--dataset", "stripes", "--data-root", str(root / "data"), "--config", str(root / "small.yaml")]
 
 
+def test_random_weights_are_of_the_configs_model(model):
+    card = json.loads(Path(model, "model.json").read_text())
+    assert (card["model"]["name"], card["model"]["width"]) == ("resnet8", 4)
+
+
 def test_predict_files_folders_and_a_list(root, model, tmp_path, capsys, monkeypatch):
     one = str(root / "pictures/rows/000.jpg")
     assert predict.main([model, one, "--top", "1"]) == 0

@@ -14,13 +14,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from rayctsl.commands.train import main
+from rayctsl.commands.train import check_tasks, main
 from rayctsl.config import load_config
 from rayctsl.learning.run import Run, run_local
 from rayctsl.learning.run_folder import RunFolder
 from rayctsl.learning.snapshot import snapshot_folders, step_of
 from rayctsl.registry import open_initialization
 from rayctsl.storage import Storage
+from tests.stripes import write_stripes
 
 
 def flags(tasks: str, *more: str) -> list[str]:
@@ -49,6 +50,22 @@ def test_bad_input_is_one_line_and_writes_nothing(small_tasks, tmp_path, capsys,
     assert sentence in said
     assert said.count("\n") == 1
     assert not run_dir.exists()
+
+
+@pytest.mark.parametrize(
+    "extra", [["--config", "configs/demo.yaml"], ["--run-dir", "elsewhere"]], ids=["config", "dir"]
+)
+def test_a_run_is_resumed_with_its_own_config_in_its_own_folder(capsys, extra):
+    assert main(["--resume", "nowhere", *extra]) == 2
+    assert "leave out --config and --run-dir" in capsys.readouterr().err
+
+
+def test_datasets_are_looked_up_in_the_data_root_that_is_asked_for(data_root, tmp_path):
+    write_stripes(tmp_path, "only_here")
+    keys = {"tasks": ["only_here"], "model.name": "resnet8", "model.width": 4}
+    check_tasks(load_config(None, {**keys, "data.root": str(tmp_path)}))
+    with pytest.raises(ValueError, match="'only_here' is unknown"):
+        check_tasks(load_config(None, keys))
 
 
 def test_used_or_unwritable_run_dirs_and_strange_resumes_are_refused(small_tasks, tmp_path, capsys):
