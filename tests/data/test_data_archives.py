@@ -49,6 +49,17 @@ def test_zip(tmp_path):
     assert {member.name: member.read() for member in members(path)} == GOOD
 
 
+def test_a_zip_with_entries_for_its_folders_has_files_alone(tmp_path):
+    path = tmp_path / "folders.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.mkdir("outer")
+        archive.mkdir("outer/inner")
+        archive.writestr("outer/inner/c.txt", b"gamma")
+    assert [member.name for member in members(path)] == ["outer/inner/c.txt"]
+    unpack(path, tmp_path / "out")
+    assert (tmp_path / "out/outer/inner/c.txt").read_bytes() == b"gamma"
+
+
 @pytest.mark.parametrize(
     "entry",
     [

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from rayctsl.data.embedded import EMBEDDED, EMBEDDED_VERSION, SOURCES, TARGETS, make_dataset
-from rayctsl.data.embedded.glyphs import ALPHABETS, render_masters
+from rayctsl.data.embedded.drawings import grow
+from rayctsl.data.embedded.glyphs import ALPHABETS, Alphabet, render_masters
 from rayctsl.data.embedded.suite import draw_split
+from rayctsl.data.embedded.textures import QUILTS, make_quilts
 from rayctsl.data.store import Split, open_split, verify_split
 
 QUICK = ("georgian", "fractals")  # one of letters, one of drawings
@@ -166,6 +168,30 @@ def test_no_two_characters_are_alike_or_mirrored(name: str):
     first, second = np.unravel_index(nearest.argmin(), nearest.shape)
     limit = 0.01 if name == "dominoes" else 0.06  # one pip of twelve is enough there
     assert nearest[first, second] > limit, (alphabet.characters[first], alphabet.characters[second])
+
+
+def test_stray_pieces_are_of_every_glyph_of_the_alphabet():
+    alphabet = Alphabet("|M", ("DejaVuSans", "DejaVuSans-Oblique"), 24, lambda rng, masks, clutter: clutter, stray=0)
+    ink = alphabet.make(np.random.default_rng(0), np.zeros(32, int)).mean((1, 2))
+    assert ink.min() < 0.1, "no thin bar lies beside another glyph"
+    assert ink.max() > 0.2, "no broad letter does"
+
+
+def test_plants_are_drawn_by_f_alone():
+    plant = grow("X", {"X": "F[+X]F[-X]"}, 2, 25)  # F[+F[+X]F[-X]]F[-F[+X]F[-X]]
+    assert plant.parent.tolist() == [-1, 0, 1, 0, 3, 4]
+    assert plant.turns.tolist() == [0, 1, 1, 0, -1, -1]
+    assert plant.depth.tolist() == [0, 1, 1, 0, 1, 1]
+    assert np.flatnonzero(plant.tip).tolist() == [2, 5]
+
+
+def test_both_hues_of_a_quilt_are_seen():
+    red_and_green = np.arange(40) % 4
+    assert all(QUILTS[label].startswith("red and green, ") for label in red_and_green)
+    images = make_quilts(np.random.default_rng(0), red_and_green).astype(int)
+    redder = images[..., 0] - images[..., 1]
+    assert (redder > 12).mean((1, 2)).min() > 0.15
+    assert (redder < -12).mean((1, 2)).min() > 0.15
 
 
 def test_splits_are_independent_draws():

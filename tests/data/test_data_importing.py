@@ -209,6 +209,12 @@ def test_bad_names(name, tmp_path, root):
         import_dataset(name, tmp_path / "a.npz", root)
 
 
+def test_an_embedded_dataset_is_not_replaced_by_pictures(tmp_path, root):
+    np.savez(tmp_path / "a.npz", **arrays())
+    with pytest.raises(ValueError, match="'digits' is an embedded dataset; choose another name"):
+        import_dataset("digits", tmp_path / "a.npz", root, replace=True)
+
+
 def test_used_names_need_replace_and_old_maps_live_on(tmp_path, root):
     np.savez(tmp_path / "a.npz", **arrays())
     import_dataset("mine", tmp_path / "a.npz", root)

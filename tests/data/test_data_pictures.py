@@ -25,15 +25,16 @@ def stored() -> list[str]:
     return open_root(data_root()).names()
 
 
-def test_a_folder_is_imported_once_and_again_when_it_changes(pictures):
+def test_a_folder_is_imported_once_and_again_when_it_changes(pictures, monkeypatch):
+    monkeypatch.chdir(pictures.parent)
     first = find_dataset(str(pictures))
     assert (first.name, first.train.info.name) == ("my-pictures", "my-pictures")
     assert first.train.info.class_names == tuple(sorted(CLASSES))
     assert len(first.train) + len(first.test) == 20
     assert first.train.info.shape == (12, 12, 1)
     files = [first.train.path, first.train.path.stat().st_mtime_ns]
-    again = find_dataset(str(pictures))
-    assert [again.train.path, again.train.path.stat().st_mtime_ns] == files
+    for again in (find_dataset(str(pictures)), find_dataset(f"./{pictures.name}")):
+        assert [again.train.path, again.train.path.stat().st_mtime_ns] == files
     shutil.copy(pictures / "rows/000.jpg", pictures / "rows/more.jpg")
     assert len(find_dataset(str(pictures)).train) + len(find_dataset(str(pictures)).test) == 21
     assert [name.partition(MARK)[0] for name in stored()] == ["my-pictures"] * 2
