@@ -135,7 +135,9 @@ def test_report_from_a_file(results, tmp_path):
     write_report(again, Output(tmp_path / "out"), 0.01, 0.001)
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"lengths_report.md", "lengths_k.png", "lengths_cost.png", "lengths_finetuning.png"}
-    assert "alpha 0.01, beta 2: diverged" in (tmp_path / "out" / "lengths_report.md").read_text()
+    said = (tmp_path / "out" / "lengths_report.md").read_text()
+    assert "| suite | method | tried: accuracy on held-out images of the sources |" in said
+    assert "| s | reptile | alpha 0.01, beta 2: diverged |" in said
 
 
 def test_a_file_of_something_else_is_refused(tmp_path, capsys):

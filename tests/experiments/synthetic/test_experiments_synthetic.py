@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from rayctsl.experiments.synthetic.run import losses_along, meta_train, synthetic_config
+from rayctsl.experiments.synthetic.statistics import compare
 from rayctsl.experiments.synthetic.surface_group import SurfaceGroup, flatten_points, unflatten_points
 from rayctsl.experiments.synthetic.surfaces import Environment, Surfaces
 from rayctsl.learning.engine import LocalEngine
@@ -152,6 +153,13 @@ def test_divergence_names_a_task() -> None:
 def test_points_survive_flattening() -> None:
     points = np.arange(10.0).reshape(5, 2)
     np.testing.assert_array_equal(unflatten_points(flatten_points(points).numpy()), points)
+
+
+def test_the_favourite_is_better_where_its_loss_is_smaller() -> None:
+    result = compare({"ours": np.array([-3.0, -2.0, -1.0]), "theirs": np.array([-2.0, -1.5, -3.0])}, "ours")
+    assert result["environments where ours is better than theirs"] == 2
+    means = {name: value[0] for name, value in result.items() if isinstance(value, tuple)}
+    assert means == {"ours": -2.0, "theirs": pytest.approx(-6.5 / 3), "ours - theirs": pytest.approx(0.5 / 3)}
 
 
 def test_drawn_environment_is_the_papers() -> None:
