@@ -21,9 +21,9 @@ class HubServer(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.repositories: dict[str, dict[str, bytes]] = {}
         self.objects: dict[str, bytes] = {}
-        self.visibility: dict[str, str | None] = {}  # as it was asked for, by repository
         self.tokens: list[str | None] = []
         self.asked: list[str] = []  # paths
+        self.private: dict[str, bool] = {}  # by repository, when it was made
 
     def __enter__(self) -> HubServer:
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -60,7 +60,8 @@ class _Handler(BaseHTTPRequestHandler):
             wanted = json.loads(body)
             name = f"{wanted.get('organization') or 'me'}/{wanted['name']}"
             self.server.repositories.setdefault(name, {})
-            self.server.visibility.setdefault(name, wanted.get("visibility"))
+            private = wanted.get("private") or wanted.get("visibility") == "private"  # the older and the newer word
+            self.server.private.setdefault(name, bool(private))
             self._answer(200, {"url": f"{self.server.url}/{name}", "id": name})
         elif self.path == "/api/validate-yaml":
             self._answer(200, {"errors": [], "warnings": []})

@@ -88,10 +88,10 @@ def test_a_push_to_a_revision_goes_there(endpoint, made):
     assert [path for path in endpoint.asked if "/commit/" in path] == ["/api/models/me/start/commit/v7"]
 
 
-def test_a_new_repository_is_private_when_that_is_asked_for_and_public_else(endpoint, made):
-    assert push.main([made.path, "me/hidden", "--private"]) == 0
-    assert push.main([made.path, "me/shown"]) == 0
-    assert endpoint.visibility == {"me/hidden": "private", "me/shown": "public"}
+def test_a_repository_is_private_where_that_is_asked_for(endpoint, made):
+    assert push.main([made.path, "hf-hub:me/mine", "--private"]) == 0
+    assert push.main([made.path, "hf-hub:me/ours"]) == 0
+    assert endpoint.private == {"me/mine": True, "me/ours": False}
 
 
 def test_what_else_lies_in_the_folder_stays_at_home(endpoint, made):

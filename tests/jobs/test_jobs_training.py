@@ -6,16 +6,21 @@ import json
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from rayctsl.data.library import Dataset
+from rayctsl.data.store import SplitInfo, open_split, write_split
 from rayctsl.jobs import training
+from rayctsl.jobs.model_card import SeedSummary
 from rayctsl.jobs.saved_model import open_model, save_model
 from rayctsl.jobs.training import finetune_seeds
 from rayctsl.learning.evaluation import accuracy_interval
-from rayctsl.learning.finetune import Diverged
+from rayctsl.learning.finetune import Diverged, Finetuner
 from rayctsl.learning.seeds import SeedWork, run_seeds
+from rayctsl.storage import Storage
 from tests.jobs.conftest import RANDOM, RECIPE
 from tests.strict_device import counts
 
@@ -55,6 +60,16 @@ def test_a_card_tells_of_the_images_that_were_trained_on(stripes, tmp_path):
     card = open_model(tmp_path / "model").card
     assert card is not None
     assert (card.train_size, card.test_size) == (40, 80)
+
+
+def test_a_card_tells_height_from_width(tmp_path):
+    pixels, labels = np.random.default_rng(0).integers(0, 256, (16, 8, 12, 1), dtype=np.uint8), np.arange(16) % 2
+    for split in ("train", "test"):
+        write_split(tmp_path / f"{split}.arrow", pixels, labels, SplitInfo("wide", split, (8, 12, 1), ("a", "b")))
+    wide = Dataset("wide", open_split(tmp_path / "train.arrow"), open_split(tmp_path / "test.arrow"))
+    tuner = Finetuner(RANDOM.build(2, 0), wide, RECIPE, seed=0)
+    card = save_model(Storage(tmp_path / "model"), tuner, RANDOM, 0, SeedSummary(count=1, mean=0.5, interval=None))
+    assert (card.preprocessing.height, card.preprocessing.width, card.preprocessing.channels) == (8, 12, 1)
 
 
 def test_stopped_it_does_not_go_on_with_other_images_of_that_name(stripes, tmp_path):
