@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rayctsl.config import build_config
-from rayctsl.learning.exact_sum import Grid
+from rayctsl.learning.exact_sum import Grid, Unrounded
 from rayctsl.methods import build_method
 
 
@@ -107,6 +107,16 @@ def test_what_is_not_finite_or_beyond_the_limit_changes_nothing(bad: float, dtyp
     assert torch.equal(total, before)
 
 
+@pytest.mark.parametrize("grid", [grid_for(8), Unrounded()], ids=["rounded", "unrounded"])
+def test_who_has_diverged_takes_no_part_any_more_however_finite(grid: Grid):
+    contribution = torch.tensor([3.0, 4.0])
+    total = grid.no_tasks(contribution)
+    assert not grid.add(total, contribution, torch.tensor(False))
+    assert not total.any()
+    assert grid.add(total, contribution, torch.tensor(True))
+    assert total[-1] == 1
+
+
 def test_the_grid_is_a_function_of_the_config():
     assert grid_for(8) == Grid(limit_bits=10, unit_bits=39, rest_bits=49)
     assert grid_for(8, topology={"workers": 3}, seed=5) == grid_for(8)
@@ -127,3 +137,10 @@ def test_the_mean_square_is_that_of_the_tasks_lengths():
     assert grid.mean_square(add_up(grid, contributions, [[1], [0]])) == 13.0
     largest = torch.full((4,), 1023.0)  # squared lengths of this size would not add up exactly
     assert grid.mean_square(add_up(grid, [largest, largest], [[0], [1]])) == 2.0 ** (grid.rest_bits - 30)
+
+
+def test_unrounded_sums_have_the_tasks_mean_and_mean_square_too():
+    grid, contributions = Unrounded(), [torch.tensor([3.0, -4.0]).double(), torch.tensor([0.0, 1.0]).double()]
+    total = add_up(grid, contributions, [[0, 1]])
+    assert grid.mean(total, contributions[0]).tolist() == [1.5, -1.5]
+    assert grid.mean_square(total) == 13.0
