@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib import colors
-from matplotlib.lines import Line2D
+from matplotlib.axes import Axes
 
 from rayctsl import plots
+from rayctsl.config import FinetuneConfig
+from rayctsl.learning.finetune import CurvePoint, FinetuneResult, FinetuneRun
 from rayctsl.methods import METHODS
 from rayctsl.plots import NAMES, OTHER_COLOURS, STYLES, label, legend_columns, plt, style
 from rayctsl.sweeps.plots import plot_betas
@@ -51,22 +55,40 @@ def test_no_row_of_a_legend_is_nearly_empty() -> None:
     assert [legend_columns(count) for count in (0, 1, 6, 7, 8, 12, 13)] == [1, 1, 6, 4, 4, 6, 5]
 
 
-def test_curves_of_one_point_are_seen_and_random_weights_are_grey(tmp_path: Path) -> None:
-    from rayctsl.config import FinetuneConfig
-    from rayctsl.learning.finetune import CurvePoint, FinetuneResult, FinetuneRun
-
-    runs = [FinetuneRun(seed, 0.5, [CurvePoint(10, 1.0, 0.5)]) for seed in range(2)]
-    names = ("zoo/glyphs", "none", "mine")
-    results = {
-        name: FinetuneResult("digits", name, 10, 9, [50.0, 50.0], 50.0, 0.0, runs, FinetuneConfig()) for name in names
-    }
-    drawn: dict[str, Line2D] = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            plots, "_finish", lambda figure, axes, target: drawn.update({x.get_label(): x for x in axes.lines})
-        )
-        plots.plot_curves(results, str(tmp_path / "curves.png"))
-    assert [line.get_marker() for line in drawn.values()] == ["o"] * 3
-    assert drawn["none"].get_color() == style("scratch")[0]
-    assert len({line.get_color() for line in drawn.values()}) == 3
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Axes]]:
+    """The axes of every figure that would have been written."""
+    found = list[Axes]()
+    monkeypatch.setattr(plots, "_finish", lambda figure, axes, target: found.append(axes))
+    yield found
     plt.close("all")
+
+
+def result(name: str, *steps: int) -> FinetuneResult:
+    """Two seeds, both measured at these steps."""
+    runs = [FinetuneRun(seed, 0.5, [CurvePoint(step, 1.0, 0.5) for step in steps]) for seed in range(2)]
+    return FinetuneResult("digits", name, 10, 9, [50.0, 50.0], 50.0, 0.0, runs, FinetuneConfig())
+
+
+def test_curves_of_one_point_are_seen_and_random_weights_are_grey(drawn: list[Axes]) -> None:
+    plots.plot_curves({name: result(name, 10) for name in ("zoo/glyphs", "none", "mine")}, "curves.png")
+    lines = {line.get_label(): line for line in drawn[0].lines}
+    assert [line.get_marker() for line in lines.values()] == ["o"] * 3
+    assert lines["none"].get_color() == style("scratch")[0]
+    assert len({line.get_color() for line in lines.values()}) == 3
+
+
+def test_curves_stand_over_the_steps_at_which_they_were_measured(drawn: list[Axes]) -> None:
+    plots.plot_curves({"mine": result("mine", 10, 20, 50)}, "curves.png")
+    plots.plot_finetune(result("mine", 10, 20, 50), "finetune.png")
+    assert [list(line.get_xdata()) for axes in drawn for line in axes.lines] == [[10, 20, 50]] * 4
+
+
+def test_bars_stand_side_by_side_over_their_own_dataset(drawn: list[Axes]) -> None:
+    """Of more initializations than datasets too."""
+    cells = {"digits": (50.0, 1.0), "glyphs": (60.0, 1.0)}
+    plots.plot_comparison(dict.fromkeys("abc", cells), "bars.png")
+    bars = sorted((bar.get_x(), bar.get_x() + bar.get_width(), bar.get_height()) for bar in drawn[0].patches)
+    assert all(right <= left for (_, right, _), (left, _, _) in pairwise(bars))
+    assert [height for _, _, height in bars] == [50.0] * 3 + [60.0] * 3
+    assert max(right for _, right, _ in bars[:3]) < 0.5 < min(left for left, _, _ in bars[3:])

@@ -139,6 +139,7 @@ def test_initialization_is_kaiming_fan_out_and_plain_batch_norm(name: str):
         elif isinstance(module, nn.BatchNorm2d):
             assert (module.weight == 1).all()
             assert (module.bias == 0).all()
+            assert (module.momentum, module.eps) == (0.1, 1e-5)
     values = torch.cat(scaled)
     assert abs((values**4).mean() - 3) < 0.15  # a uniform distribution would have 1.8
 

@@ -23,6 +23,13 @@ def test_a_betas_mean_is_of_the_trials_that_finished():
     plt.close("all")
 
 
+def test_a_panel_shows_the_trials_of_its_own_inner_steps():
+    axes = plot_betas([row(1.0, 30.0), {**row(1.0, 50.0), "inner_steps": 20}]).axes
+    shown = {each.get_title(): each.containers[0].lines[0].get_xydata().tolist() for each in axes}
+    assert shown == {"K = 10": [[1.0, 30.0]], "K = 20": [[1.0, 50.0]]}
+    plt.close("all")
+
+
 def test_a_trial_that_was_stopped_is_dashed():
     axes = plot_coordinates([row(1.0, 20.0), row(2.0, 10.0, "stopped")]).axes[0]
     drawn = [(line.get_linestyle(), list(line.get_ydata())) for line in axes.lines[:2]]  # beta, then the accuracy
