@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,8 @@ from rayctsl.learning.group import NonFiniteLoss
 from rayctsl.storage import Storage
 from rayctsl.sweeps import trial as trial_module
 from rayctsl.sweeps.config import Sweep, build_sweep, trial_config, trial_id
-from rayctsl.sweeps.records import METRIC, TIME, Report, TrialRecord, read_record
+from rayctsl.sweeps.records import METRIC, TIME, Report, TrialRecord, read_record, read_records
+from rayctsl.sweeps.sweep import what_is_left
 from rayctsl.sweeps.trial import Trial, num_learners, run_trial
 from tests.sweeps.conftest import sweep_keys
 
@@ -83,5 +85,19 @@ def test_one_that_diverged_is_the_worst_of_all(tmp_path, monkeypatch):
     record = read_record(Storage(tmp_path), trial_id(trial_config(sweep, OVERRIDES), OVERRIDES))
     assert record is not None
     assert (record.status, record.reason) == ("failed", "task 'one' diverged")
+    assert what_is_left(sweep, read_records(Storage(tmp_path))) == ([], 0), "a sweep finds it by its name"
     run_trial(sweep, str(tmp_path), OVERRIDES)  # it is not tried again
     assert len(told) == 1
+
+
+def test_one_that_ends_with_an_error_leaves_its_log(tmp_path, monkeypatch):
+    def diverge(*parts: object, log: io.StringIO, **options: object) -> None:
+        log.write("step 3: loss nan")
+        raise NonFiniteLoss("task 'one' diverged")
+
+    monkeypatch.setattr(trial_module, "training_problem", lambda *parts: None)
+    monkeypatch.setattr(trial_module, "trial_engine", lambda *parts: None)
+    monkeypatch.setattr(trial_module, "train_with", diverge)
+    with pytest.raises(NonFiniteLoss):
+        begun(sweep_of(), Storage(tmp_path)).train()
+    assert Storage(tmp_path).read("trials/a/log.txt") == b"step 3: loss nan"
