@@ -136,7 +136,7 @@ def _attack(
     guests.done.set()
     watch.done.set()
     watch.join()
-    codes = _codes(service)
+    codes = answers(httpx.get(f"{service.url}/metrics", trust_env=False, timeout=30.0).text)
     p50, p99, worst = np.percentile(watch.milliseconds, [50, 99, 100])
     wrong += [*guests.surprises, *watch.failures, *_undocumented(service, codes)]
     wrong += ["a traceback in the log"] * ("Traceback" in service.log.read_text(errors="replace"))
@@ -172,11 +172,10 @@ def _schemathesis(service: Instance, seed: int, seconds: float, place: Path) -> 
     return [f"schemathesis, seed {seed}: {done.stdout[-4000:]}"] if done.returncode else []
 
 
-def _codes(service: Instance) -> dict[tuple[str, int], int]:
-    """How often each route answered with each status, by the service's own count."""
-    text = httpx.get(f"{service.url}/metrics", trust_env=False, timeout=30.0).text
+def answers(figures: str) -> dict[tuple[str, int], int]:
+    """How often each route answered with each status, whatever the method, by the service's own figures."""
     counts: dict[tuple[str, int], int] = {}
-    for family in text_string_to_metric_families(text):
+    for family in text_string_to_metric_families(figures):
         for sample in family.samples:
             if sample.name == "rayctsl_http_requests_total":
                 key = sample.labels["route"], int(sample.labels["code"])

@@ -63,11 +63,17 @@ def _send(service: Instance, kind: str, archive: bytes, sentence: str) -> str:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{kind}: the import goes on and on")
             time.sleep(0.1)
-        said = str(found["error"])
-        if found["status"] != "failed" or not re.search(sentence, said) or "\n" in said:
-            raise RuntimeError(f"{kind}: {found['status']}, {said}")
+        said = check_refused(kind, found, sentence)
         client.delete(f"/datasets/{name}").raise_for_status()
     print(f"{kind}: {said}", flush=True)
+    return said
+
+
+def check_refused(kind: str, found: dict[str, Any], sentence: str) -> str:
+    """What was said of an archive; RuntimeError unless it was refused, with its sentence and in one line."""
+    said = str(found["error"])
+    if found["status"] != "failed" or not re.search(sentence, said) or "\n" in said:
+        raise RuntimeError(f"{kind}: {found['status']}, {said}")
     return said
 
 

@@ -7,7 +7,9 @@ import json
 import pytest
 
 from serve.bench.__main__ import main
-from serve.bench.fuzz import growth
+from serve.bench.fuzz import answers, growth
+from serve.bench.uploads import check_refused
+from serve.metrics import ServiceMetrics
 
 
 def memory(seconds: int, leak: float) -> list[tuple[float, float]]:
@@ -20,6 +22,24 @@ def memory(seconds: int, leak: float) -> list[tuple[float, float]]:
 def test_memory_counts_from_the_end_of_the_warm_up(minutes: int) -> None:
     assert growth(memory(60 * minutes, leak=0.0)) == pytest.approx(0.0, abs=0.01)
     assert growth(memory(60 * minutes, leak=40 / minutes)) > 0.1
+
+
+def test_answers_to_all_methods_of_a_route_are_counted() -> None:
+    metrics = ServiceMetrics()
+    for method, code, times in (("GET", 200, 3), ("POST", 200, 2), ("POST", 500, 1), ("DELETE", 500, 4)):
+        metrics.requests.labels("/finetune", method, code).inc(times)
+    metrics.requests.labels("/livez", "GET", 200).inc()
+    assert answers(metrics.render().decode()) == {("/finetune", 200): 5, ("/finetune", 500): 5, ("/livez", 200): 1}
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [("ready", None), ("failed", "something else"), ("failed", "it is damaged\nTraceback"), ("ready", "it is damaged")],
+)
+def test_a_hostile_archive_must_be_refused_with_its_sentence_in_one_line(status: str, error: str | None) -> None:
+    assert check_refused("cut", {"status": "failed", "error": "it is damaged"}, "damaged") == "it is damaged"
+    with pytest.raises(RuntimeError, match=f"cut: {status}"):
+        check_refused("cut", {"status": status, "error": error}, "damaged")
 
 
 @pytest.mark.long
