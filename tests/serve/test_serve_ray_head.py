@@ -16,6 +16,19 @@ from serve.ray_head import Head, RayHead
 from serve.ray_jobs import RayJobs
 
 
+class Clock:
+    """Time passes only where somebody sleeps, and nobody sleeps for ever."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        assert self.now < 100.0, "it is waited for without end"
+
+
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
     made = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
@@ -47,3 +60,13 @@ def test_a_head_that_cannot_be_noted_or_does_not_answer_is_ended(
     with pytest.raises(OSError, match="No space"):
         RayHead(tmp_path, RayJobs(None)).ensure()
     assert process.poll() is not None
+
+
+def test_a_head_that_runs_but_does_not_answer_is_given_up(
+    tmp_path: Path, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_head, "time", Clock())
+    monkeypatch.setattr(ray_head, "START_SECONDS", 1.0)
+    silent = Head(process.pid, ray_head._born(process.pid), "http://127.0.0.1:1", "/tmp/rayctsl-none", "")
+    with pytest.raises(RuntimeError, match=r"Ray did not answer within 1 s; .*ray\.log says why"):
+        RayHead(tmp_path, RayJobs(None))._wait_until_ready(silent)

@@ -49,6 +49,7 @@ def test_a_full_share_refuses_the_next_archive(inside: Service, ask: Ask, tmp_pa
     refused = ask("POST", "/datasets?name=new", mine, content=bytes(3 * MIB))
     assert refused.status_code == 413
     assert refused.json()["type"] == "share-full"
+    assert refused.headers["connection"] == "close", "nobody needs the rest of its bytes"
     assert refused.json()["detail"] == "Your datasets may take 10 MiB, and 2 are left: delete some."
     piece = {"content-range": f"bytes 0-0/{3 * MIB}"}
     assert ask("POST", "/datasets?name=new", mine, content=b"x", headers=piece).json()["type"] == "share-full"

@@ -190,6 +190,26 @@ def test_what_is_still_being_sent_is_not_cleared_away(tmp_path, monkeypatch):
     assert uploads.inbox.find("a") is None, "what nobody sends any more goes"
 
 
+def test_whoever_watches_an_import_sees_what_it_is_at(tmp_path, monkeypatch):
+    uploads, seen = Uploads(tmp_path / "inbox", str(tmp_path / "data"), max_bytes=100, share=100), []
+
+    async def imported(archive, stored, root, limits, size, seed, show) -> str:
+        for stage in ("unpacking 500", "reading images"):
+            await show(stage)
+            seen.append((uploads.inbox.find(stored).status, uploads.inbox.find(stored).stage))
+        return "one class only"
+
+    async def start() -> None:
+        await uploads.start_import(Upload(name="a", stored="a"), None, 0, bounded=True)
+        await asyncio.gather(*uploads._tasks.values())
+
+    monkeypatch.setattr("serve.uploads.run_importer", imported)
+    asyncio.run(start())
+    assert seen == [("importing", "unpacking 500"), ("importing", "reading images")]
+    ended = uploads.inbox.find("a")
+    assert (ended.status, ended.stage, ended.error) == ("failed", "", "one class only")
+
+
 def test_arrays_are_taken_too(client):
     images, labels = draw(16, seed=1)
     out = io.BytesIO()

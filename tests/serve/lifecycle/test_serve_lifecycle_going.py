@@ -14,6 +14,7 @@ from serve.comparisons import new_comparison
 from serve.inbox import Upload
 from serve.jobs.tables import JOBS, open_database
 from serve.retention import DAY
+from serve.routes import removal
 from serve.service import Service
 from tests.serve.lifecycle.ended_jobs import Ask, finished, grown_old
 
@@ -49,6 +50,21 @@ def test_what_has_not_ended_stays_and_many_go_at_once(inside: Service, ask: Ask)
     assert ask("DELETE", "/finetune?status=cancelled").json() == {"deleted": gone, "has_more": False}
     assert [job["id"] for job in ask("GET", "/finetune").json()["data"]] == [waiting]
     assert ask("DELETE", "/finetune").status_code == 422
+
+
+def test_of_too_many_at_once_the_rest_stays_and_is_not_named(
+    inside: Service, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removal, "MOST", 2)
+    jobs = [ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2}).json()["id"] for _ in range(3)]
+    for job in jobs:
+        ask("POST", f"/finetune/{job}/cancel")
+    for more in (True, False):
+        told = ask("DELETE", "/finetune?status=cancelled").json()
+        left = [job["id"] for job in ask("GET", "/finetune").json()["data"]]
+        assert (told["has_more"], sorted(told["deleted"] + left)) == (more, sorted(jobs))
+        jobs = left
+    assert jobs == []
 
 
 def test_a_comparison_that_has_not_ended_is_left_whole(inside: Service, ask: Ask) -> None:

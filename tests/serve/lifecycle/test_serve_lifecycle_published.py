@@ -10,6 +10,8 @@ import pytest
 from rayctsl.jobs.files import attempt_folder, job_folder
 from rayctsl.storage import Storage
 from serve.bench.instance import make_initialization
+from serve.models import PublishedModels
+from serve.problems import HttpProblem
 from serve.routes.hub import _hub_time
 from serve.service import Service
 from tests.serve.lifecycle.ended_jobs import Ask, finished
@@ -81,6 +83,14 @@ def test_a_model_that_is_deleted_while_it_is_read_is_left_out(
         assert answer.status_code == 200
         assert "staying" in answer.text
         assert "going" not in answer.text
+
+
+def test_a_model_whose_files_are_gone_is_the_services_trouble(tmp_path: Path) -> None:
+    models = PublishedModels(Storage(tmp_path), tmp_path / "cache")
+    with pytest.raises(HttpProblem, match="is missing from the storage") as refused:
+        models.publish("bands-v1", "mine", "ft-1", Storage(tmp_path / "gone"), "holiday")
+    assert refused.value.status == 503
+    assert models.find("bands-v1") is None
 
 
 def test_a_job_without_a_model_is_not_published(inside: Service, ask: Ask) -> None:
