@@ -48,8 +48,9 @@ class Pool:
         while self.idle.get(name):
             actor, left = self.idle[name].pop()
             try:
-                ray.get(left, timeout=ANSWER_SECONDS)
-            except RayError:  # it died on duty, or does not answer
+                # Asked anew too: meanwhile it may have gone with its node.
+                ray.get([*left, actor.__ray_call__.remote(_leave)], timeout=ANSWER_SECONDS)
+            except RayError:  # it died, or does not answer
                 self.kill(actor)
             else:
                 return actor

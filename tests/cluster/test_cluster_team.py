@@ -19,6 +19,7 @@ from rayctsl.cluster.membership import Place
 from rayctsl.cluster.note import note_name
 from rayctsl.cluster.team import Seat, Team, TeamMember
 from rayctsl.config import TopologyConfig
+from tests.kept_actors import Pool
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test's module
 pytestmark = pytest.mark.ray
@@ -83,6 +84,21 @@ def test_nobody_is_called_off_who_has_joined_the_next_group_already(ray_cluster)
     assert ray.get(peer.was_woken.remote())
     assert [member.actor for member in team.members] == [peer]
     ray.kill(peer)
+
+
+def test_a_kept_actor_that_has_died_meanwhile_is_not_lent(ray_cluster):
+    """As one whose node was taken away between two tests."""
+    pool = Pool()
+    first = pool.lend(Peer, "Peer", False)
+    pool.take_back(first)
+    ray.get(pool.idle["Peer"][0][1])
+    ray.kill(first)
+    with pytest.raises(RayActorError):
+        while True:  # it goes on answering for a moment
+            ray.get(first.place.remote())
+    second = pool.lend(Peer, "Peer", False)
+    assert ray.get(second.place.remote()) == "here"
+    ray.kill(second)
 
 
 @pytest.fixture
