@@ -94,11 +94,15 @@ def test_a_kept_actor_that_has_died_meanwhile_is_not_lent(ray_cluster):
     ray.get(pool.idle["Peer"][0][1])
     ray.kill(first)
     with pytest.raises(RayActorError):
-        while True:  # it goes on answering for a moment
-            ray.get(first.place.remote())
+        ask_for_ever(first)  # it goes on answering for a moment
     second = pool.lend(Peer, "Peer", False)
     assert ray.get(second.place.remote()) == "here"
     ray.kill(second)
+
+
+def ask_for_ever(actor: Any) -> None:
+    while True:
+        ray.get(actor.place.remote())
 
 
 @pytest.fixture
