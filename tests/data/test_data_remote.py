@@ -58,6 +58,7 @@ def test_publish_list_and_open(uri, tmp_path):
     assert isinstance(place, RemoteRoot)
     assert place.names() == []
     place.publish("mine", filler("first"))
+    place.publish(".set-aside", filler("old"))
     assert place.names() == ["mine"]
     assert place.describe("mine").train.source == "first"
     dataset = open_dataset("mine", uri)
@@ -93,6 +94,48 @@ def test_replaced_data_is_copied_again(uri):
     assert new.train.info.source == "second"
     np.testing.assert_array_equal(old.train.images(np.arange(6)), PIXELS)
     assert not old.train.path.exists()
+
+
+def test_a_copy_goes_when_its_own_data_are_replaced_and_not_with_anothers(uri):
+    place = open_root(uri)
+    place.publish("mine", filler("first"))
+    place.publish("mine-too", filler("first"))
+    other = open_dataset("mine-too", uri).train.path
+    place.publish("mine", filler("second"), keep=never)
+    assert open_dataset("mine", uri).train.info.source == "second"
+    assert other.exists()
+
+
+def replaced_while_copied(monkeypatch, uri, sources):
+    """Somebody puts the next of `sources` in the place of `mine` whenever a node begins to copy it."""
+    copy, waiting = RemoteRoot._copy, iter(sources)
+
+    def replace_and_copy(self, name, folder):
+        if source := next(waiting, None):
+            filler(source)(folder)
+            for split in ("train.arrow", "test.arrow"):
+                self._upload(folder / split, f"{self.prefix}/{name}/{split}")
+        copy(self, name, folder)
+
+    monkeypatch.setattr(RemoteRoot, "_copy", replace_and_copy)
+
+
+def test_data_that_are_replaced_while_a_node_copies_them_are_copied_again(uri, tmp_path, monkeypatch):
+    place = open_root(uri)
+    place.publish("mine", filler("first"))
+    monkeypatch.setenv("RAYCTSL_CACHE", str(tmp_path / "another node"))
+    replaced_while_copied(monkeypatch, uri, ["second"])
+    assert open_dataset("mine", uri).train.info.source == "second"
+    place.publish("mine", filler("first"), keep=never)
+    assert open_dataset("mine", uri).train.info.source == "first", "what was copied meanwhile is taken for the first"
+
+
+def test_a_node_gives_up_on_data_that_never_rest(uri, tmp_path, monkeypatch):
+    open_root(uri).publish("mine", filler("first"))
+    monkeypatch.setenv("RAYCTSL_CACHE", str(tmp_path / "another node"))
+    replaced_while_copied(monkeypatch, uri, map(str, range(50)))
+    with pytest.raises(ValueError, match=r"mine keeps changing while it is copied; try again later$"):
+        open_dataset("mine", uri)
 
 
 def test_nobody_sees_new_images_beside_old_ones(uri, monkeypatch):
