@@ -115,7 +115,7 @@ def make_stanford_dogs() -> dict[str, dict[str, bytes]]:
     breeds = ["n02085620-Chihuahua", "n02085782-Japanese_spaniel"]
     images, lists = {}, {}
     for split, count in (("train", 3), ("test", 2)):
-        rows = [(f"{b}/{b.split('-')[0]}_{split}{i}.jpg", n) for n, b in enumerate(breeds) for i in range(count)]
+        rows = [(f"{b}/{b.split('-')[0]}_{split}{i}.jpg", n) for n, b in enumerate(breeds) for i in range(count)][::-1]
         for name, label in rows:
             images[f"Images/{name}"] = picture(label, split)
         lists[f"{split}_list.mat"] = matlab(

@@ -194,6 +194,15 @@ def test_both_hues_of_a_quilt_are_seen():
     assert (redder < -12).mean((1, 2)).min() > 0.15
 
 
+def test_either_hue_of_a_quilt_may_be_its_motifs():
+    log_cabins, petals = 2, 3  # motifs that cover more, and less, than half of a quilt
+    for motif in (log_cabins, petals):
+        images = make_quilts(np.random.default_rng(0), np.full(40, motif)).astype(int)
+        redder = images[..., 0] - images[..., 1]
+        mostly_red = (redder > 12).mean((1, 2)) > (redder < -12).mean((1, 2))
+        assert 0.2 < mostly_red.mean() < 0.8, QUILTS[motif]
+
+
 def test_splits_are_independent_draws():
     dataset = replace(EMBEDDED["quilts"], num_train=40, num_test=40)
     (train, train_labels), (test, test_labels) = draw_split(dataset, "train"), draw_split(dataset, "test")

@@ -200,6 +200,9 @@ def test_bad_folders(tmp_path, root):
     save_images(tmp_path / "torn", {"ant": 5, "bee": 5})
     (tmp_path / "torn" / "ant" / "3.png").write_bytes(b"torn")
     refused(tmp_path / "torn", r"1 image cannot be read: ant/3\.png")
+    for picture in (tmp_path / "torn").rglob("*.png"):
+        picture.write_bytes(b"torn")
+    refused(tmp_path / "torn", r"10 images cannot be read: ant/")
 
 
 @pytest.mark.parametrize("name", ["Mine", "_mine", "mi ne", "../mine", "mine@32", "", "digits"])
