@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
+from matplotlib import pyplot as plt
 from PIL import Image
 from safetensors.torch import save_file
 
@@ -23,7 +24,7 @@ from rayctsl.data.prepare import prepare_entry
 from rayctsl.experiments.image.records import Stages
 from rayctsl.experiments.image.suite import load_suite
 from rayctsl.experiments.image.summary import Report
-from rayctsl.experiments.imagenet.report import gains_over_base
+from rayctsl.experiments.imagenet.report import gains_over_base, plot_gains
 from rayctsl.models import build_model
 from rayctsl.registry import open_initialization
 
@@ -140,6 +141,24 @@ def test_gains_are_over_the_plain_weights_at_the_same_size(tmp_path):
         "reptile": {4: (0, 0), 8: (0, 0)},
         "shifting": {4: (7.5, 0), 8: (3.75, 0)},
     }
+
+
+def test_a_panel_shows_what_every_method_gains_at_every_size():
+    of_mtl, of_shifting = {8: (1.0, 0.25), 4: (-2.0, float("nan"))}, {4: (3.0, 0.5), 8: (5.0, 1.0)}
+    figure = plot_gains({"food101": {"mtl": of_mtl, "shifting": of_shifting}, "mean": {"mtl": of_mtl}})
+    first, second = figure.axes
+    assert [first.get_title(), second.get_title()] == ["food101", "mean"]
+    mtl, shifting = first.containers
+    assert mtl.lines[0].get_ydata().tolist() == [-2, 1]
+    assert shifting.lines[0].get_ydata().tolist() == [3, 5]
+    (ends,) = (lines.get_segments() for lines in shifting.lines[2])
+    assert [segment[:, 1].tolist() for segment in ends] == [[2.5, 3.5], [4, 6]]
+    left, right = mtl.lines[0].get_xdata(), shifting.lines[0].get_xdata()
+    assert (left < [4, 8]).all()  # beside each other, around the size that both have
+    assert (right > [4, 8]).all()
+    np.testing.assert_allclose(left * right, [16, 64])
+    assert [text.get_text() for text in first.get_xticklabels()] == ["4", "8"]
+    plt.close(figure)
 
 
 @pytest.mark.parametrize(
