@@ -150,6 +150,15 @@ def test_compare_ranks_and_draws(root, tmp_path, capsys):
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(("run", "init"), [(finetune.main, "none"), (compare.main, "none,zoo/glyphs")])
+def test_a_dataset_is_found_in_the_configs_data_root(run, init, root, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("RAYCTSL_DATA", str(tmp_path))
+    config = tmp_path / "there.yaml"
+    config.write_text(f"data: {{root: {root}/data}}\n")
+    assert run(["--init", init, "--dataset", "stripes", "--config", str(config), "--train-size", "999"]) == 2
+    assert "stripes has 160 training images" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
