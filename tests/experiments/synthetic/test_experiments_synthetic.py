@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rayctsl.experiments.synthetic.run import losses_along, meta_train, synthetic_config
-from rayctsl.experiments.synthetic.statistics import compare
+from rayctsl.experiments.synthetic.statistics import EDGE_STARTS, compare, drawn_environments, quality_along
 from rayctsl.experiments.synthetic.surface_group import SurfaceGroup, flatten_points, unflatten_points
 from rayctsl.experiments.synthetic.surfaces import Environment, Surfaces
 from rayctsl.learning.engine import LocalEngine
@@ -153,6 +153,18 @@ def test_divergence_names_a_task() -> None:
 def test_points_survive_flattening() -> None:
     points = np.arange(10.0).reshape(5, 2)
     np.testing.assert_array_equal(unflatten_points(flatten_points(points).numpy()), points)
+
+
+def test_the_quality_of_an_environment_is_the_mean_over_its_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rayctsl.experiments.synthetic.statistics.NUM_ENVIRONMENTS", 2)
+    config = synthetic_config(inner_steps=4, trajectories=2)
+    spent, quality = quality_along(config, seed=3, points=3)
+    assert spent.tolist() == [8, 16, 64]  # 8 tasks; from 1 to 8 meta-updates, each time 2.8 times as many
+    runs = [meta_train(environment, EDGE_STARTS, config) for environment in drawn_environments(3)]
+    for number, (run, environment) in enumerate(zip(runs, drawn_environments(3), strict=True)):
+        for row, update in enumerate((1, 2, 8)):
+            losses = losses_along(environment, run.trajectory[update], synthetic_config())[100]
+            assert quality[row, number] == pytest.approx(np.log10(losses).mean())
 
 
 def test_the_favourite_is_better_where_its_loss_is_smaller() -> None:
