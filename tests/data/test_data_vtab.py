@@ -7,10 +7,11 @@ import pytest
 
 from rayctsl.data.catalog import CATALOG
 from rayctsl.data.prepare import prepare_entry
+from rayctsl.data.sources.dmlab import examples
 from rayctsl.data.store import open_split
 from rayctsl.data.vtab import vtab_entries
 from tests.data.layouts import colour_of
-from tests.data.vtab_layouts import VTAB_MAKERS
+from tests.data.vtab_layouts import VTAB_MAKERS, record
 
 WITHOUT_COLOUR = ("dsprites_location", "dsprites_orientation")
 
@@ -82,3 +83,13 @@ def test_a_cut_file_is_refused_by_name(name, publisher, tmp_path):
     with pytest.raises(ValueError, match=r"."):
         prepare_entry(made.entry(files), 16, out, made.downloads, workers=1)
     assert not list(out.glob("*.arrow"))
+
+
+def test_every_cut_of_a_file_of_records_is_noticed(tmp_path):
+    path, one = tmp_path / "dmlab-test.tfrecord", record({"image": b"pixels", "label": 3})
+    path.write_bytes(one * 2)
+    assert list(examples(path)) == [{"image": b"pixels", "label": 3}] * 2
+    for length in {*range(1, 2 * len(one))} - {len(one)}:
+        path.write_bytes((one * 2)[:length])
+        with pytest.raises(ValueError, match=r"dmlab-test\.tfrecord is damaged or cut off"):
+            list(examples(path))
