@@ -20,7 +20,7 @@ def pack_cells(folders: Mapping[str, Storage]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:xz") as archive:
         for folder, storage in sorted(folders.items()):
-            names = [name for name in sorted(storage.names("cells")) if name.endswith(".json")]
+            names = [name for name in storage.names("cells") if name.endswith(".json")]
             for name in names:
                 tests = name.removesuffix(".json").replace("train-", "test-", 1) + "-at"
                 if name.startswith("train-") and not any(other.startswith(tests) for other in names):

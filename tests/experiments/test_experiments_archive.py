@@ -33,6 +33,11 @@ def test_a_training_is_taken_along_when_it_has_been_tested(tmp_path):
     assert pack_cells({"a": here}) == pack_cells({"a": there})
 
 
+def test_equal_cells_give_equal_bytes_in_whatever_order_their_folders_come(tmp_path):
+    first, second = folder(tmp_path / "a", "tune-x-beta1.json"), folder(tmp_path / "b", "tune-y-beta1.json")
+    assert pack_cells({"a": first, "b": second}) == pack_cells({"b": second, "a": first})
+
+
 def test_what_is_there_stays(tmp_path):
     (tmp_path / "cells.tar.xz").write_bytes(pack_cells({"a": folder(tmp_path / "a", "tune-x-beta1.json")}))
     there = Storage(tmp_path / "b")
