@@ -175,7 +175,7 @@ def read_info(file: pa.NativeFile, path: str) -> SplitInfo:
             return SplitInfo(**fields)
     except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError) as error:
         raise UnreadableError(path, error) from error
-    raise ValueError(f"{path} has format version {version}, this program reads {SCHEMA_VERSION}")
+    raise OtherVersionError(path, version)
 
 
 class UnreadableError(ValueError):
@@ -183,6 +183,13 @@ class UnreadableError(ValueError):
 
     def __init__(self, path: Path | str, error: Exception):
         super().__init__(f"{path} is not a readable dataset file ({one_line(error)})")
+
+
+class OtherVersionError(UnreadableError):
+    """A dataset that is whole, in a format that this program does not know."""
+
+    def __init__(self, path: str, version: object):
+        ValueError.__init__(self, f"{path} has format version {version}, this program reads {SCHEMA_VERSION}")
 
 
 def verify_split(split: Split) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,6 +69,12 @@ def test_damage_is_found(tmp_path, images):
     path.write_bytes(b"")
     with pytest.raises(ValueError, match="not a readable dataset file"):
         open_split(path)
+
+
+def test_a_file_of_a_later_version_is_refused_and_not_misread(tmp_path, images):
+    write_split(tmp_path / "train.arrow", images, np.zeros(50, int), replace(INFO, version=2))
+    with pytest.raises(ValueError, match=r"train\.arrow has format version 2, this program reads 1$"):
+        open_split(tmp_path / "train.arrow")
 
 
 def test_reading_needs_no_pandas(tmp_path, images):
