@@ -17,6 +17,7 @@ class Server(ThreadingHTTPServer):
         self.cuts: list[int] = []  # the next answers end after so many bytes
         self.errors: list[int] = []  # the next answers are these
         self.ranges = True
+        self.always_from_the_start = False  # whatever range is asked for
         self.requests: list[tuple[str, str | None]] = []
         self.sent = 0
 
@@ -44,7 +45,8 @@ class Handler(BaseHTTPRequestHandler):
         start, stop = 0, len(content)
         match = re.fullmatch(r"bytes=(\d+)-(\d*)", wanted or "") if self.server.ranges else None
         if match:
-            start, stop = int(match[1]), min(stop, int(match[2]) + 1 if match[2] else stop)
+            start = 0 if self.server.always_from_the_start else int(match[1])
+            stop = min(stop, int(match[2]) + 1 if match[2] else stop)
             if start >= len(content):
                 self.send_error(416)
                 return

@@ -13,6 +13,7 @@ import zipfile
 
 import pytest
 
+from rayctsl.data.sources import archives
 from rayctsl.data.sources.archives import Member, RefusedError, members, unpack, unpack_gzip
 from tests.data.layouts import tar_bytes, zip_bytes
 
@@ -124,6 +125,29 @@ def test_gzip_bomb_and_damage(tmp_path):
     path.write_bytes(gzip.compress(GOOD["folder/b.txt"])[:-6])
     with pytest.raises(ValueError, match=r"bomb\.gz is damaged or cut off"):
         unpack_gzip(path, tmp_path / "out")
+
+
+def test_a_file_too_large_for_memory_is_not_read_into_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "MAX_MEMBER_BYTES", 3999)
+    path = tmp_path / "large.zip"
+    path.write_bytes(zip_bytes(GOOD))
+    found = members(path)
+    assert next(found).read() == b"alpha"
+    with pytest.raises(ValueError, match=r"large\.zip is refused: 'folder/b\.txt' has"):
+        next(found).read()
+    unpack(path, tmp_path / "out")  # on a disk there is room for it
+    assert (tmp_path / "out/folder/b.txt").stat().st_size == 4000
+
+
+def test_a_file_that_is_shorter_than_announced_is_damage(tmp_path):
+    content = bytearray(zip_bytes({"a.txt": b"alpha"}))
+    content[content.index(b"PK\1\2") + 24] += 1  # its size in the directory at the end
+    path = tmp_path / "short.zip"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"short\.zip is damaged or cut off \('a\.txt' ends early\)"):
+        unpack(path, tmp_path / "out")
+    with pytest.raises(ValueError, match=r"short\.zip is damaged or cut off \('a\.txt' ends early\)"):
+        list(map(Member.read, members(path)))
 
 
 @pytest.mark.parametrize("kind", ["tar", "tgz", "zip"])

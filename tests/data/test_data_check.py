@@ -78,6 +78,13 @@ def test_classes_without_images_and_strange_splits(tmp_path):
     assert "the training and the test split have different classes" in problems(opened(tmp_path))
 
 
+def test_splits_of_different_shapes_are_told(tmp_path):
+    write(tmp_path)
+    info = SplitInfo("mine", "test", (3, 5, 5), ("a", "b"))
+    write_split(tmp_path / "test.arrow", PIXELS.reshape(10, 3, 5, 5), np.arange(10) % 2, info)
+    assert problems(opened(tmp_path)) == ["the training and the test split have images of different shapes"]
+
+
 def test_a_class_may_lack_test_images_but_no_training_images(tmp_path):
     write(tmp_path)
     assert problems(write(tmp_path, labels=np.zeros(10, int), splits=("test",))) == []
@@ -97,6 +104,12 @@ def test_prepared_data_must_have_the_publishers_counts(tmp_path, monkeypatch):
     assert problems(write(tmp_path / "own", "cub", source="imported from cub.npz")) == []
     monkeypatch.setitem(CATALOG, "cub", dataclasses.replace(entry, num_train=10, num_test=10, num_classes=2))
     assert problems(dataset) == []
+
+
+def test_datasets_whose_classes_are_called_otherwise_have_other_checksums(tmp_path):
+    first, again = write(tmp_path / "first"), write(tmp_path / "again")
+    other = write(tmp_path / "other", class_names=("b", "a"))
+    assert first.checksum == again.checksum != other.checksum
 
 
 def test_every_cut_file_is_refused_by_name(tmp_path):

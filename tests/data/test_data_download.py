@@ -72,6 +72,15 @@ def test_the_beginning_of_a_file_is_whole_from_a_server_without_ranges(remote, t
     assert fetch_file(beginning, tmp_path, "demo").read_bytes() == CONTENT[:5000]
 
 
+def test_another_range_than_asked_for_is_not_put_behind_what_is_there(remote, tmp_path, server):
+    server.always_from_the_start = True
+    (tmp_path / "a.bin.part").write_bytes(CONTENT[:1000])
+    beginning = dataclasses.replace(remote, md5="", first_bytes=5000)
+    with pytest.raises(DownloadError, match="another range than asked for"):
+        fetch_file(beginning, tmp_path, "demo")
+    assert (tmp_path / "a.bin.part").read_bytes() == CONTENT[:1000]
+
+
 def test_part_of_another_version_is_thrown_away(remote, tmp_path, server):
     (tmp_path / "a.bin.part").write_bytes(b"old" * 1000)
     assert fetch_file(remote, tmp_path, "demo").read_bytes() == CONTENT

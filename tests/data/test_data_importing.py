@@ -122,6 +122,13 @@ def test_grey_folders_stay_grey(mode, channels, tmp_path, root):
     assert open_dataset("mine", root).train.info.shape == (8, 8, channels)
 
 
+def test_one_picture_in_colour_keeps_all_of_them_in_colour(tmp_path, root):
+    save_images(tmp_path / "mine", {"ant": 4, "bee": 4}, "L")
+    save_images(tmp_path / "mine", {"bee": 1}, "RGB")
+    import_dataset("mine", tmp_path / "mine", root, size=8, workers=1)
+    assert open_dataset("mine", root).train.info.shape == (8, 8, 3)
+
+
 @pytest.mark.parametrize("shape", [(8, 8), (8, 8, 1), (8, 8, 3), (5, 7, 3)])
 def test_npz(shape, tmp_path, root):
     given = arrays(shape=shape)

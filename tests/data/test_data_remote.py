@@ -60,7 +60,8 @@ def test_publish_list_and_open(uri, tmp_path):
     place.publish("mine", filler("first"))
     place.publish(".set-aside", filler("old"))
     assert place.names() == ["mine"]
-    assert place.describe("mine").train.source == "first"
+    description = place.describe("mine")
+    assert (description.train.source, description.train.split, description.test.split) == ("first", "train", "test")
     dataset = open_dataset("mine", uri)
     assert tmp_path / "cache" in dataset.train.path.parents
     np.testing.assert_array_equal(dataset.train.images(np.arange(6)), PIXELS)

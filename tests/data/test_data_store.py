@@ -77,6 +77,13 @@ def test_a_file_of_a_later_version_is_refused_and_not_misread(tmp_path, images):
         open_split(tmp_path / "train.arrow")
 
 
+def test_a_channel_that_is_the_same_everywhere_is_not_blown_up(tmp_path, images):
+    images[..., 1] = 200
+    info = write_split(tmp_path / "train.arrow", images, np.zeros(50, int), INFO)
+    assert (info.mean[1], info.std[1]) == (200, 1)
+    assert min(info.std[0], info.std[2]) > 50
+
+
 def test_reading_needs_no_pandas(tmp_path, images):
     """pyarrow's own ways to numpy load it, 45 MB and most of a second in every process that opens a dataset."""
     labels = np.arange(50) % 3
