@@ -66,6 +66,7 @@ def test_predict_files_folders_and_a_list(root, model, tmp_path, capsys, monkeyp
         shares = {name: float(row[name]) for name in CLASSES}
         assert sum(shares.values()) == pytest.approx(1, abs=1e-4)
         assert row["class"] == max(shares, key=lambda name: shares[name])
+        assert row["probability"] == row[row["class"]]
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{one}\n\n{one}\n"))
     assert predict.main([model]) == 0
     assert capsys.readouterr().out.count(one) == 2

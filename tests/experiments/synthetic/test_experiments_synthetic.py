@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rayctsl.experiments.synthetic.run import losses_along, meta_train, synthetic_config
-from rayctsl.experiments.synthetic.statistics import EDGE_STARTS, compare, drawn_environments, quality_along
+from rayctsl.experiments.synthetic.statistics import EDGE_STARTS, compare, drawn_environments, intervals, quality_along
 from rayctsl.experiments.synthetic.surface_group import SurfaceGroup, flatten_points, unflatten_points
 from rayctsl.experiments.synthetic.surfaces import Environment, Surfaces
 from rayctsl.learning.engine import LocalEngine
@@ -165,6 +165,15 @@ def test_the_quality_of_an_environment_is_the_mean_over_its_starts(monkeypatch: 
         for row, update in enumerate((1, 2, 8)):
             losses = losses_along(environment, run.trajectory[update], synthetic_config())[100]
             assert quality[row, number] == pytest.approx(np.log10(losses).mean())
+    last_spent, last = quality_along(config, seed=3, points=1)
+    assert last_spent.tolist() == [64]
+    np.testing.assert_array_equal(last, quality[-1:])
+
+
+def test_intervals_are_those_of_the_rows() -> None:
+    mean, half = intervals(np.array([[1.0, 3.0], [5.0, 5.0], [0.0, 4.0]]))
+    assert mean.tolist() == [2, 5, 2]
+    assert half.tolist() == pytest.approx([12.7062, 0, 25.4124], rel=1e-4)
 
 
 def test_the_favourite_is_better_where_its_loss_is_smaller() -> None:
