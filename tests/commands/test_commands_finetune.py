@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rayctsl.commands.finetune import main, shown_on
+from rayctsl.commands.finetune import main, parser, report, shown_on
 from rayctsl.config import FinetuneConfig, load_config
-from rayctsl.learning.finetune import CurvePoint
+from rayctsl.learning.finetune import CurvePoint, FinetuneResult
 from rayctsl.learning.run import run_local
 from rayctsl.learning.run_folder import RunFolder
 from rayctsl.progress import Progress
@@ -28,6 +28,21 @@ def test_progress_counts_the_steps_of_all_seeds():
     for seed, step in ((0, 3), (1, 3), (0, 6), (1, 6)):
         show(seed, CurvePoint(step, 1.0, 0.5))
     assert progress.done == 12
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "interval", "told"),
+    [([50.0, 54.0], 25.4, "52.00 ± 25.40 %"), ([50.0], float("nan"), "50.00 %")],
+)
+def test_what_came_out_is_told_seed_by_seed_and_as_a_mean(accuracies, interval, told, tmp_path, capsys):
+    mean, recipe = sum(accuracies) / len(accuracies), FinetuneConfig.model_validate(RECIPE)
+    result = FinetuneResult("stripes", "mine", 3, 160, accuracies, mean, interval, [], recipe)
+    report(result, parser().parse_args(["--init", "mine", "--dataset", "stripes", "--out", str(tmp_path / "r.json")]))
+    *seeds, mean_line = capsys.readouterr().out.splitlines()
+    assert seeds == ["seed 0: 50.00 %", "seed 1: 54.00 %"][: len(accuracies)]
+    assert mean_line == f"stripes from mine, 3 steps of 12 images, alpha 0.03: {told}"
+    written = json.loads((tmp_path / "r.json").read_text())
+    assert (written["mean"], written["interval"]) == (mean, 25.4 if len(accuracies) > 1 else None)
 
 
 @pytest.fixture(scope="module")
