@@ -101,17 +101,17 @@ def test_a_broken_meta_album_is_refused(tmp_path, root, labels, message):
 
 
 def test_one_level_is_split_with_the_seed(tmp_path, root):
-    save_images(tmp_path / "mine", {"ant": 20, "bee": 10, "cat": 1})
+    save_images(tmp_path / "mine", {"ant": 20, "bee": 10, "cat": 1, "dog": 4, "eel": 2})
     sums = []
     for name, seed in (("first", 0), ("again", 0), ("other", 1)):
         import_dataset(name, tmp_path / "mine", root, size=16, seed=seed, workers=1)
         dataset = open_dataset(name, root)
-        assert np.bincount(dataset.train.labels).tolist() == [16, 8, 1]
-        assert np.bincount(dataset.test.labels).tolist() == [4, 2]
+        assert np.bincount(dataset.train.labels).tolist() == [16, 8, 1, 3, 1]
+        assert np.bincount(dataset.test.labels).tolist() == [4, 2, 0, 1, 1]
         sums.append(dataset.train.info.checksum)
         images = [split.images(np.arange(len(split))) for split in (dataset.train, dataset.test)]
         seen = {(int(image[0, 0, 0]), int(image[0, 0, 1])) for part in images for image in part}
-        assert len(seen) == 31, "an image is in both splits"
+        assert len(seen) == 37, "an image is in both splits"
     assert sums[0] == sums[1] != sums[2]
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rayctsl.data.library import open_dataset
+from rayctsl.data.library import make_missing, open_dataset
 from rayctsl.data.local_root import LocalRoot, never
 from rayctsl.data.roots import data_root, open_root
 from rayctsl.data.store import SplitInfo, open_split, write_split
@@ -46,7 +46,12 @@ def test_data_root(monkeypatch, tmp_path):
     assert data_root() == str(tmp_path / ".cache/rayctsl/data")
 
 
-def test_embedded_is_made_once_and_again_for_a_new_version(tmp_path, monkeypatch):
+def test_embedded_is_made_once_and_again_for_a_new_version(tmp_path, monkeypatch, capsys):
+    make_missing(["mine", "georgian"], str(tmp_path))
+    assert "making 1 embedded dataset, once\n" in capsys.readouterr().err
+    assert visible(tmp_path) == ["georgian"]
+    make_missing(["mine", "georgian"], str(tmp_path))
+    assert capsys.readouterr().err == "", "what is there is said to be made"
     first = open_dataset("georgian", str(tmp_path))
     inode = first.train.path.stat().st_ino
     assert first.train.path == tmp_path / "georgian" / "train.arrow"
