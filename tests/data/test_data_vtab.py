@@ -7,6 +7,7 @@ import pytest
 
 from rayctsl.data.catalog import CATALOG
 from rayctsl.data.prepare import prepare_entry
+from rayctsl.data.raw import shuffled_rows
 from rayctsl.data.sources.dmlab import examples
 from rayctsl.data.store import open_split
 from rayctsl.data.vtab import vtab_entries
@@ -61,6 +62,18 @@ def test_sprites_are_white_and_neighbours_share_a_class(name, values, publisher,
 
 def test_the_edges_of_the_ranges(publisher, tmp_path):
     assert prepare(publisher("clevr_distance"), tmp_path)["train"].labels.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+WITHOUT_SPLIT = ("sun397", "eurosat", "resisc45", "dsprites_location", "dsprites_orientation", "kitti_distance")
+
+
+@pytest.mark.parametrize("name", WITHOUT_SPLIT)
+def test_where_the_publisher_has_no_split_the_test_is_not_of_the_first_classes_alone(name, publisher, tmp_path):
+    assert prepare(publisher(name), tmp_path)["test"].labels.max() > 1
+
+
+def test_the_order_that_splits_are_made_by_is_the_same_everywhere():
+    assert shuffled_rows(10) == [4, 6, 2, 7, 3, 5, 9, 0, 8, 1]  # NumPy's permutation of seed 0
 
 
 def test_splits_do_not_change(publisher, tmp_path):
