@@ -10,7 +10,7 @@ import pytest
 
 from rayctsl.data.library import open_dataset
 from rayctsl.data.names import MARK, check_dataset
-from rayctsl.data.pictures import dataset_name, find_dataset
+from rayctsl.data.pictures import _mark, dataset_name, find_dataset
 from rayctsl.data.roots import data_root, open_root
 from tests.stripes import CLASSES, write_pictures
 
@@ -62,3 +62,15 @@ def test_the_mark_of_a_name_is_not_seen_and_does_not_change_batches(pictures):
     bare, owned = open_dataset("mine"), open_dataset(f"mine{MARK}0a1b2c3d")
     assert bare.name == owned.name == owned.train.info.name == "mine"
     assert bare.train.info.checksum == owned.train.info.checksum
+
+
+def test_a_picture_that_was_painted_over_is_another_one_though_as_large(tmp_path: Path) -> None:
+    picture = tmp_path / "cat" / "0.bmp"
+    picture.parent.mkdir()
+    picture.write_bytes(b"before")
+    os.utime(picture, ns=(10**18, 10**18))
+    first = _mark(tmp_path)
+    assert _mark(tmp_path) == first
+    picture.write_bytes(b"behind")
+    os.utime(picture, ns=(10**18, 10**18 + 1))
+    assert _mark(tmp_path) != first
