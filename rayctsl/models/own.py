@@ -57,7 +57,7 @@ class MatchChannels:
     def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         images, *rest = inputs
         if images.shape[1] != self.channels:
-            images = images.mean(1, keepdim=True).expand(-1, self.channels, -1, -1)
+            images = images.mean(1, keepdim=True).expand(-1, self.channels, -1, -1).contiguous()  # as rows, too
         return (images, *rest)
 
 

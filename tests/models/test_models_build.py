@@ -192,3 +192,19 @@ def test_an_own_model_sees_the_channels_it_was_promised():
     UserModel(Watching, channels=3)(2, seed=0)(colours)
     UserModel(Watching, channels=3)(2, seed=0)(colours[:, :1])
     assert [images.flatten().tolist() for images in seen] == [[3.0], [1.0, 6.0, 2.0], [1.0, 1.0, 1.0]]
+
+
+class Rows(nn.Module):
+    """Looks at images as rows of numbers, which `view` gives of contiguous ones alone."""
+
+    def __init__(self, num_classes: int):
+        super().__init__()
+        self.head = nn.Linear(3 * 2 * 2, num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(images.view(len(images), -1))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_an_own_model_may_view_images_as_rows(channels: int):
+    assert UserModel(Rows)(7, seed=0)(torch.ones(5, channels, 2, 2)).shape == (5, 7)
