@@ -66,6 +66,8 @@ def test_beta_follows_the_paper_table(method, steps, beta):
         ({"method": "reptil"}, "method 'reptil' is unknown; did you mean 'reptile'?"),
         ({"inner.alpa": 1}, "config key 'inner.alpa' is unknown; did you mean 'alpha'?"),
         ({"method.shift_dela": 1}, "config key 'method.shift_dela' is unknown; did you mean 'shift_delay'?"),
+        ({"method": "leap", "stabiliser": 1}, "config key 'stabiliser' is unknown; did you mean 'stabilizer'?"),
+        ({"method.name": "leap", "method.stabiliser": 1}, "'method.stabiliser' is unknown; did you mean 'stabilizer'?"),
         ({"bta": 1}, "config key 'bta' is unknown; did you mean 'beta'?"),
         ({"beta": -1}, "method.beta: input should be greater than or equal to 0 (got -1)"),
         ({"beta": float("nan")}, "method.beta: input should be a finite number (got nan)"),

@@ -73,6 +73,27 @@ def test_the_card_says_everything(saved):
     assert card.sha256 in saved.storage.read("README.md").decode()
 
 
+def test_the_card_tells_what_was_computed_where_and_how_much_of_it(tmp_path):
+    phi = {"body.weight": torch.ones(2, 3), "body.bias": torch.ones(2)}
+    changes = {"seed": 5, "alpha": 0.25, "beta": 0.5, "finetune.steps": 7, "tasks": ["latin", "shapes"]}
+    config, where = load_config(None, changes), "1 thread of Z80"
+    card = save_initialization(Storage(tmp_path), phi, config, spent={}, metrics={}, computed_on=where).card
+    assert card.num_parameters == 2 * 3 + 2
+    assert card.size == (tmp_path / "phi.safetensors").stat().st_size
+    assert (card.seed, card.alpha, card.beta, card.tasks) == (5, 0.25, 0.5, ("latin", "shapes"))
+    assert card.finetune.steps == 7
+    assert card.versions["processor"] == where
+
+
+@pytest.mark.parametrize("name", ["phi.safetensors", "README.md"])
+def test_there_is_no_card_where_another_file_could_not_be_written(phi, tmp_path, name):
+    (tmp_path / name).mkdir()  # in the file's place
+    with pytest.raises(OSError, match=name):
+        save_initialization(Storage(tmp_path), phi, CONFIG, spent={}, metrics={})
+    with pytest.raises(ValueError, match="holds no initialization"):
+        open_initialization(tmp_path)
+
+
 def test_inner_gradients_are_told_without_the_others(saved):
     text = readme(saved.card.changed(spent={"inner": 1600, "held_out": 40, "hessian": 7}))
     assert "| inner gradients spent, all tasks | 1,600 |" in text

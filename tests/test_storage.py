@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
 from pyarrow import NativeFile
 from pyarrow.fs import FileSystem
 
-from rayctsl.storage import Storage
+from rayctsl.storage import Storage, open_regular
 
 
 @pytest.mark.parametrize("as_uri", [False, True])
@@ -40,12 +41,30 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
     with pytest.raises(TypeError):
         storage.write("file", "not bytes")  # type: ignore[arg-type]
     assert storage.read("file") == b"old"
-    assert storage.names() == ["file"]
+    assert os.listdir(tmp_path) == ["file"]
 
 
 def test_an_address_that_cannot_be_used():
     with pytest.raises(ValueError, match="not a storage address"):
         Storage("nonsense://bucket/x")
+
+
+def test_only_plain_files_below_a_folder_are_handed_out(tmp_path):
+    shelf, secret = tmp_path / "shelf", tmp_path / "outside"
+    for folder in (shelf / "a", secret):
+        folder.mkdir(parents=True)
+        (folder / "file").write_bytes(b"1")
+    with open(open_regular(shelf, "a/file"), "rb") as file:
+        assert file.read() == b"1"
+    (shelf / "link").symlink_to(secret / "file")
+    (shelf / "way").symlink_to(secret)
+    os.mkfifo(shelf / "pipe")  # which nobody writes into
+    for name in ("link", "way/file", "pipe", "a", "a/file/file", "a/none"):
+        with pytest.raises(FileNotFoundError):
+            open_regular(shelf, name)
+    for name in ("../outside/file", "a/../a/file", "/etc/hostname", "a//file", ""):
+        with pytest.raises(ValueError, match="not a path below a folder"):
+            open_regular(shelf, name)
 
 
 class Meanwhile:
