@@ -14,7 +14,7 @@ from rayctsl.config import FinetuneConfig, ModelConfig
 from rayctsl.data.library import Dataset
 from rayctsl.data.store import SplitInfo, open_split, write_split
 from rayctsl.jobs.training import finetune_seeds
-from rayctsl.learning.finetune import Finetuner, subsample
+from rayctsl.learning.finetune import CurvePoint, Diverged, Finetuner, check_point, subsample
 from rayctsl.learning.start import Start
 from rayctsl.statistics import mean_and_interval
 
@@ -80,6 +80,35 @@ def test_images_are_mirrored_where_that_keeps_their_class(shifted, letters):
     recipe = SHORT.model_copy(update={"flip": True})
     drawn = [Finetuner(module(), dataset, recipe, seed=0).batches.draw(0) for dataset in (shifted, letters)]
     assert [draw.mirrored.any() for draw in drawn] == [True, False]
+
+
+def test_batches_are_made_as_the_recipe_says(shifted):
+    """Without crops and mirror images a batch is the images themselves."""
+    tuner = Finetuner(module(), shifted, SHORT.model_copy(update={"batch_size": 5, "crop_padding": 0}), seed=0)
+    images, labels = tuner.batches(0)
+    chosen = tuner.batches.choose(0)
+    assert torch.equal(images, tuner.normalize(shifted.train.images(chosen)))
+    assert labels.tolist() == shifted.train.labels[chosen].tolist()
+    assert len(labels) == 5
+
+
+def test_how_often_is_measured_follows_from_the_images_that_are_measured_on(shifted, monkeypatch):
+    """A fifth of the training, which 16 images a step make 10 images a step."""
+    recipe = SHORT.model_copy(update={"evaluate_every": None})
+    monkeypatch.setattr(Finetuner, "_train_step", lambda tuner: torch.zeros(()))
+    all_of_them = Finetuner(module(), shifted, recipe, seed=0)
+    few = Finetuner(module(), shifted, recipe, seed=0, test_indices=np.arange(19))
+    for tuner in (all_of_them, few):
+        tuner.run()
+    assert [point.step for point in all_of_them.curve] == [5, 10, 12]  # 48 images
+    assert [point.step for point in few.curve] == [2, 4, 6, 8, 10, 12]
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_ends_the_training_with_what_to_do(loss):
+    check_point(3, CurvePoint(10, 2.5, 0.5))
+    with pytest.raises(Diverged, match=r"seed 3 diverged before step 20: .* choose a smaller alpha"):
+        check_point(3, CurvePoint(20, loss, 0.5))
 
 
 def test_a_points_loss_is_the_mean_since_the_last_point(shifted, monkeypatch):
