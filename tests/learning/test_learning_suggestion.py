@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -109,6 +110,33 @@ def test_what_the_search_took_of_the_time_is_not_there_for_the_training(stripes,
     monkeypatch.setattr(Played, "measured", {8: 0.5})
     # 100 steps of half a second: two rates took 8 each, two seeds share the rest.
     assert choose_recipe(RANDOM, stripes, CONFIG, "tiny", 50.0).config.steps == 42
+
+
+def test_a_search_in_a_hurry_takes_less_than_a_third_of_the_time(stripes, monkeypatch):
+    monkeypatch.setitem(PRESETS, "tiny", Preset((0.1, 0.05), 8, 64))
+    monkeypatch.setattr(suggestion, "_Search", Played)
+    monkeypatch.setattr(Played, "measured", {6: 0.5})
+    # 60 steps of half a second: 18 are the search's, 6 for each rate and 6 to spare, and two seeds share 48.
+    chosen = choose_recipe(RANDOM, stripes, CONFIG, "tiny", 30.0)
+    assert (set(chosen.tried), chosen.config.steps) == ({(0.1, 6), (0.05, 6)}, 24)
+
+
+def test_no_more_steps_are_taken_than_the_preset_has_however_much_time_there_is(stripes, monkeypatch):
+    monkeypatch.setitem(PRESETS, "tiny", Preset((0.1, 0.05), 8, 64))
+    monkeypatch.setattr(suggestion, "_Search", Played)
+    monkeypatch.setattr(Played, "measured", {8: 0.5})
+    assert choose_recipe(RANDOM, stripes, CONFIG, "tiny", 3600.0).config.steps == 64
+
+
+def test_what_is_tried_starts_from_the_initialization_and_trains_on_four_fifths_of_the_images(stripes):
+    donor = RANDOM.build(4, 9)
+    phi = {name: value.detach() for name, value in donor.named_parameters() if not name.startswith("head.")}
+    tried = _Search(replace(RANDOM, phi=phi), stripes, CONFIG, print)._tuner()
+    for name, value in tried.flat.name_backbone(tried.flat.backbone).items():
+        assert torch.equal(value, phi[name]), name
+    assert (len(tried.train_indices), len(tried.test_indices)) == (128, 32)
+    assert tried.test_split is stripes.train
+    assert sorted([*tried.train_indices, *tried.test_indices]) == list(range(160))
 
 
 def test_a_rate_that_diverges_is_never_chosen(stripes, monkeypatch):
