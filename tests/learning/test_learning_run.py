@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from rayctsl.config import build_config
 from rayctsl.learning.engine import Chunk, EngineFault, LocalEngine
+from rayctsl.learning.metrics import read_metrics
 from rayctsl.learning.problem import Problem
-from rayctsl.learning.run import Hooks, run_local, train_with
+from rayctsl.learning.run import Hooks, Run, run_local, train_with
 from rayctsl.learning.run_folder import RunFolder
 from rayctsl.learning.snapshot import RunState
 from rayctsl.learning.stopping import Interrupted
@@ -146,6 +147,27 @@ def test_plain_lines_say_which_snapshot_is_written(tmp_path: Path):
     train_with(LocalEngine(problem), problem, folder, hooks=hooks, log=log)
     (last,) = [line for line in log.getvalue().splitlines() if "12 of 12 steps" in line]
     assert last.endswith(", snapshot at step 9")  # the one at 12 comes after this line
+
+
+def test_every_step_is_in_the_metrics_once_and_as_soon_as_it_is_in_a_snapshot(tmp_path: Path):
+    problem, saved = bowls(log_every=1), dict[int, list[int]]()
+    folder = RunFolder.open(str(tmp_path / "run"), problem.config)
+
+    def look(run: Run) -> None:
+        if run.step in (6, 9):  # where a kill would take nothing
+            saved[run.step] = read_metrics(folder.storage)["step"].to_pylist()
+
+    engine = FaultyEngine(problem, {1: [EngineFault("gone")]})  # after the first step, which is taken again
+    train_with(engine, problem, folder, hooks=Hooks(after_chunk=look), log=io.StringIO())
+    assert saved == {6: list(range(1, 7)), 9: list(range(1, 10))}
+    assert read_metrics(folder.storage)["step"].to_pylist() == list(range(1, 13))
+
+
+def test_a_run_leaves_a_card_of_where_it_was_computed_and_a_picture(tmp_path: Path):
+    problem = bowls()
+    card = run_local(problem.config, RunFolder.open(str(tmp_path), problem.config), problem).card
+    assert card.versions["processor"] == LocalEngine(problem).computed_on
+    assert (tmp_path / "plots/loss.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_run_that_has_only_to_save_its_initialization_knows_what_it_has_spent(tmp_path: Path):

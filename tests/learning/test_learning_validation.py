@@ -56,6 +56,39 @@ def test_accuracy_is_measured_on_images_that_nothing_was_tuned_on(
         np.testing.assert_array_equal(given[1], measured)
 
 
+def test_a_searchs_run_has_its_methods_tasks_and_their_held_out_images(
+    shifted: Dataset, letters: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = {"shifted": shifted, "letters": letters}
+    monkeypatch.setattr(validation, "open_data", lambda name, config: opened[name])
+    method, data = {"name": "single", "source": "letters"}, {"tasks": ["shifted", "letters"]}
+    assert validation.training_problem(build_config({"method": method, "data": data}), KEPT, 0).task_names == (
+        "letters",
+    )
+    problem = validation.training_problem(build_config({"method": {"name": "fomaml"}, "data": data}), KEPT, 0)
+    task: Any = problem.build_task("shifted", "cpu")
+    assert (problem.task_names, len(task.held_out.indices)) == (("shifted", "letters"), 5)  # a tenth of 48
+
+
+def test_a_validation_fine_tunes_by_its_own_recipe_and_measures_once(
+    shifted: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And needs no weights besides phi: those that meta-training began with may be gone."""
+    recipes: list[Any] = []
+
+    def spy(module: Any, dataset: Any, recipe: Any, **more: Any) -> Any:
+        recipes.append(recipe)
+        return SimpleNamespace(run=lambda: None, curve=[SimpleNamespace(accuracy=0.5)])
+
+    monkeypatch.setattr(validation, "Finetuner", spy)
+    monkeypatch.setattr(validation, "open_data", lambda name, config: shifted)
+    model = CONFIG.model.model_copy(update={"weights": "gone.safetensors"})
+    wanted = KEPT.model_copy(update={"steps": 7, "alpha": 0.25})
+    validation.validate({}, CONFIG.model_copy(update={"model": model}), wanted, seed=0)
+    validation.validate({}, CONFIG, wanted.model_copy(update={"evaluate_every": 3}), seed=0)
+    assert [(recipe.steps, recipe.alpha, recipe.evaluate_every) for recipe in recipes] == [(7, 0.25, 7), (7, 0.25, 3)]
+
+
 def test_every_seed_of_a_validation_is_a_training_of_its_own(shifted: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     seeds: list[int] = []
 
