@@ -94,10 +94,30 @@ def test_unreadable_files(tmp_path):
         load_config(tmp_path / "list.yaml")
 
 
+def test_ones_own_file_comes_before_the_one_of_that_name_that_is_shipped(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shipped = load_config("configs/demo.yaml")
+    assert shipped == load_config(CONFIGS / "demo.yaml")
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "demo.yaml").write_text("seed: 7")
+    assert load_config("configs/demo.yaml") == Config(seed=7)
+    with pytest.raises(ValueError, match=r"there is no config file configs/dem\.yaml"):
+        load_config("configs/dem.yaml")
+
+
+def test_a_quick_look_cuts_every_run_and_lengthens_none(monkeypatch):
+    monkeypatch.setenv("RAYCTSL_QUICK", "1")
+    for asked, taken in (((1000, 200, 50, 5), (4, 2, 4, 2)), ((3, 1, 2, 1), (3, 1, 2, 1))):
+        keys = ("inner_steps", "trajectories", "finetune.steps", "finetune.seeds")
+        config = load_config(None, dict(zip(keys, asked, strict=True)))
+        assert (config.inner_steps, config.trajectories, config.finetune.steps, config.finetune.seeds) == taken
+
+
 def test_a_new_method_starts_its_section_afresh():
     raw = {"method": {"name": "shifting", "beta": 0.3, "shift_delay": 1}}
     assert apply_overrides(raw, {"method.name": "reptile"})["method"] == {"name": "reptile"}
     assert apply_overrides(raw, {"method.name": "shifting"})["method"] == raw["method"]
+    assert apply_overrides({"method": {"beta": 0.3}}, {"method": "shifting"})["method"]["beta"] == 0.3  # its method
     for again in ({"method.name": "reptile", "beta": 2}, {"beta": 2, "method.name": "reptile"}):
         assert apply_overrides(raw, again)["method"] == {"name": "reptile", "beta": 2}
 
@@ -121,6 +141,11 @@ def test_a_bare_key_of_two_sections_is_nobodys():
     assert apply_overrides({}, {"name": "resnet8"}) == {"name": "resnet8"}  # the model's, or the method's?
     with pytest.raises(ValueError, match="name"):
         load_config(None, {"name": "resnet8"})
+
+
+@pytest.mark.parametrize(("cpus", "threads"), [(0, 1), (0.5, 1), (1, 1), (2.9, 2)])
+def test_a_learner_has_a_thread_for_every_whole_cpu_and_one_at_least(cpus, threads):
+    assert load_config(None, {"cpus_per_learner": cpus}).topology.threads == threads
 
 
 def test_frozen():
