@@ -40,6 +40,14 @@ def test_a_document_comes_back_as_it_was():
     assert parcel.changed(to="Bob") == Parcel(weight=1.5, to="Bob")
 
 
+def test_nothing_is_written_that_could_not_be_read():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        Parcel(weight=float("nan"), to="Ada").to_bytes()
+    for wrong in ({"weight": "heavy"}, {"wieght": 1.0}):
+        with pytest.raises(ValidationError):
+            Parcel(weight=1.5, to="Ada").changed(**wrong)
+
+
 def test_earlier_versions_are_brought_up_to_date():
     for old in ({"grams": 1500, "to": "Ada"}, {"version": 2, "grams": 1500, "to": "Ada"}):
         assert read_contract(Parcel, old, "parcel.json") == Parcel(weight=1.5, to="Ada")

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from rayctsl.config import OptimizerConfig
-from rayctsl.flat import FlatModule, build_optimizer, copy_state
+from rayctsl.flat import FlatModule, build_optimizer, copy_state, load_backbone
 
 
 class Net(nn.Module):
@@ -132,6 +132,20 @@ def test_other_weights_are_refused():
     # The same number of numbers in another shape is another model too.
     with pytest.raises(ValueError, match=r"'conv.weight' has shape \(3, 4, 3, 3\)"):
         flat.flatten_backbone({**named, "conv.weight": named["conv.weight"].reshape(3, 4, 3, 3)})
+
+
+def test_weights_without_norm_layers_leave_those_of_the_module(images):
+    """Of a run in which every task had its own."""
+    net, donor = Net(), Net()
+    norm, head = net.norm.weight.detach().fill_(3.0).clone(), net.head.weight.detach().clone()
+    phi = {name: value.detach() for name, value in donor.named_parameters() if name in BACKBONE}
+    load_backbone(net, {name: value for name, value in phi.items() if not name.startswith("norm.")}, "head")
+    assert torch.equal(net.conv.weight, donor.conv.weight)
+    assert torch.equal(net.norm.weight, norm)
+    load_backbone(net, phi, "head")
+    assert torch.equal(net.norm.weight, donor.norm.weight)
+    assert torch.equal(net.head.weight, head)
+    assert all(parameter.grad is None for parameter in net.parameters())
 
 
 def test_head_names():

@@ -13,7 +13,7 @@ from matplotlib import colors
 from matplotlib.axes import Axes
 
 from rayctsl import plots
-from rayctsl.config import FinetuneConfig
+from rayctsl.config import Config, FinetuneConfig
 from rayctsl.learning.finetune import CurvePoint, FinetuneResult, FinetuneRun
 from rayctsl.methods import METHODS
 from rayctsl.plots import NAMES, OTHER_COLOURS, STYLES, label, legend_columns, plt, style
@@ -82,6 +82,32 @@ def test_curves_stand_over_the_steps_at_which_they_were_measured(drawn: list[Axe
     plots.plot_curves({"mine": result("mine", 10, 20, 50)}, "curves.png")
     plots.plot_finetune(result("mine", 10, 20, 50), "finetune.png")
     assert [list(line.get_xdata()) for axes in drawn for line in axes.lines] == [[10, 20, 50]] * 4
+
+
+def test_a_finetuning_is_drawn_by_the_mean_of_its_seeds_and_its_interval(drawn: list[Axes]) -> None:
+    two = result("mine", 10, 20)
+    for run, accuracy in zip(two.runs, (0.4, 0.6), strict=True):
+        run.curve = [CurvePoint(point.step, 1.0, accuracy) for point in run.curve]
+    plots.plot_finetune(two, "finetune.png")
+    plots.plot_curves({"mine": two}, "curves.png")
+    lines = {line.get_label(): line for axes in drawn for line in axes.lines}
+    for name in ("mean of 2 seeds", "mine"):
+        assert list(lines[name].get_ydata()) == pytest.approx([50, 50])
+    (band,) = drawn[1].collections
+    heights = band.get_paths()[0].vertices[:, 1]
+    half = 12.7062 * 10  # Student's t for two values, their standard error
+    assert (heights.min(), heights.max()) == pytest.approx((50 - half, 50 + half), rel=1e-5)
+
+
+def test_a_runs_thick_line_is_the_mean_of_its_tasks_over_the_steps_of_all(drawn: list[Axes]) -> None:
+    rows = [{"inner_steps_total": 2 * step, "loss": 2.0 * step} for step in (1, 2, 3)]
+    plots.plot_losses(rows, {"a": [1.0, 2.0, 3.0], "b": [3.0, 6.0, 9.0]}, Config(), "loss.png")
+    lines = {line.get_label(): list(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in drawn[0].lines}
+    assert lines == {
+        "a": [(2, 1), (4, 2), (6, 3)],
+        "b": [(2, 3), (4, 6), (6, 9)],
+        "task average": [(2, 2), (4, 4), (6, 6)],
+    }
 
 
 def test_bars_stand_side_by_side_over_their_own_dataset(drawn: list[Axes]) -> None:

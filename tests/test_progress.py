@@ -29,10 +29,18 @@ def test_lines(clock, capsys):
 
 def test_resumed_download_does_not_count_as_speed(clock, capsys):
     shown = Progress(None, "a.zip", unit="B")
+    clock[0] += 30  # asking for it
     shown.jump(50 * 2**20, 100 * 2**20)
     clock[0] += 10
     shown.advance(10 * 2**20)
     assert capsys.readouterr().err == "a.zip: 60.0 of 100.0 MiB (60 %), 1.0 MiB/s, 40 s left\n"
+
+
+def test_what_was_done_before_does_not_count_as_speed(clock, capsys):
+    shown = Progress(10, "tables", start=6, unit="cell")
+    clock[0] += 10
+    shown.advance(2)
+    assert capsys.readouterr().err == "tables: 8 of 10 cells (80 %), 0.2 cells/s, 10 s left\n"
 
 
 def test_unknown_total(clock, capsys):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import rayctsl
-from rayctsl.card import Card, readme
+from rayctsl.card import Card, front_matter, readme
 from rayctsl.config import ModelConfig, load_config
 from rayctsl.contract import read_contract
 from rayctsl.flat import FlatModule
@@ -83,6 +83,20 @@ def test_the_card_tells_what_was_computed_where_and_how_much_of_it(tmp_path):
     assert (card.seed, card.alpha, card.beta, card.tasks) == (5, 0.25, 0.5, ("latin", "shapes"))
     assert card.finetune.steps == 7
     assert card.versions["processor"] == where
+
+
+def test_an_initialization_is_loaded_without_the_weights_that_its_training_began_with(phi, tmp_path):
+    config = CONFIG.model_copy(update={"model": CONFIG.model.model_copy(update={"weights": "gone.pth"})})
+    save_initialization(Storage(tmp_path), phi, config, spent={}, metrics={})
+    assert rayctsl.load_initialization(tmp_path, num_classes=3).head.out_features == 3
+
+
+def test_a_hub_is_told_licence_loss_and_accuracy(saved):
+    card = saved.card.changed(licence="mit", metrics={"final_loss": 1.5, "validation_accuracy": 40.5})
+    front = front_matter(card)
+    assert front["license"] == "mit"
+    (found,) = [result for model in front["model-index"] for result in model["results"]]
+    assert found["metrics"] == [{"type": "loss", "value": 1.5}, {"type": "accuracy", "value": 40.5}]
 
 
 @pytest.mark.parametrize("name", ["phi.safetensors", "README.md"])
