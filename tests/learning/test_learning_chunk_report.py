@@ -46,6 +46,15 @@ def test_the_cards_curve_has_at_most_200_points_and_ends_where_the_run_did(tmp_p
     assert np.mean([loss for _, loss in curve]) == pytest.approx((rows - 1) / 2, abs=5)
 
 
+def test_a_point_of_the_cards_curve_is_the_mean_of_the_steps_up_to_the_next(tmp_path):
+    metrics = Metrics(Storage(tmp_path))
+    for step in range(1, 401):
+        metrics.add({"step": step, "inner_steps_total": step, "loss": 1.0 if step % 2 else 3.0})
+    summary = loss_summary(metrics)
+    assert summary["loss_curve"] == [[step, 2.0] for step in range(1, 401, 2)]
+    assert summary["final_loss"] == 2.0
+
+
 def test_steps_without_a_loss_are_left_out_of_the_curve(tmp_path):
     metrics = Metrics(Storage(tmp_path))
     assert loss_summary(metrics) == {}

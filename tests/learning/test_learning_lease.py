@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rayctsl.learning.lease import Claim, InUse, Lease, LeaseLost, newest_epoch
+from rayctsl.learning.lease import Claim, InUse, Lease, LeaseLost, _is_dead, _where, newest_epoch
 from rayctsl.learning.snapshot import RunState, accepted_folders, latest_snapshot, snapshot_folders, write_snapshot
 from rayctsl.storage import Storage
 
@@ -160,3 +160,17 @@ def test_what_a_former_holder_writes_never_counts(tmp_path):
     assert latest_snapshot(snapshots, holder.epoch)[0].step == 15  # type: ignore[union-attr]
     for lease in (frozen, holder):
         lease.release()
+
+
+def test_only_a_process_of_this_host_that_is_gone_is_known_to_be_dead(monkeypatch: pytest.MonkeyPatch):
+    gone = 2**30  # a number that no process has
+    here = Claim(owner="a", where=_where(), process=os.getpid(), ticket=1, beats=1)
+    assert not _is_dead(here)
+    assert _is_dead(here.changed(process=gone))
+    assert not _is_dead(here.changed(process=gone, where="another host"))  # where it may well live
+
+    def refuse(process: int, signum: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refuse)
+    assert not _is_dead(here)  # another user's, and alive

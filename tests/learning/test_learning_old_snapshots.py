@@ -13,6 +13,7 @@ from rayctsl.config import build_config
 from rayctsl.data.store import SplitInfo, write_split
 from rayctsl.learning.engine import LocalEngine
 from rayctsl.learning.meta_learner import OuterLearner
+from rayctsl.learning.old_snapshots import _reorder
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.run import train_with
 from rayctsl.learning.run_folder import RunFolder
@@ -74,3 +75,11 @@ def contiguous(state: RunState, engine: LocalEngine) -> RunState:
     tasks = {task: {name: change(name, value) for name, value in parts.items()} for task, parts in state.tasks.items()}
     meta = {name: change(name, value) for name, value in state.meta.items()}
     return RunState(state.step, meta, tasks, {"computed_on": "another machine"})
+
+
+def test_a_waiting_total_is_put_in_order_with_what_rounding_left_of_it():
+    order = torch.tensor([1, 2, 0])
+    ends = [7.0, 2.0]  # squared lengths, and the number of tasks
+    once, twice = torch.tensor([0.0, 1, 2, *ends]), torch.tensor([0.0, 1, 2, 10, 11, 12, *ends])
+    assert _reorder({"pending_multiples": once}, order)["pending_multiples"].tolist() == [1, 2, 0, *ends]
+    assert _reorder({"pending_multiples": twice}, order)["pending_multiples"].tolist() == [1, 2, 0, 11, 12, 10, *ends]

@@ -178,6 +178,16 @@ def test_a_run_that_has_only_to_save_its_initialization_knows_what_it_has_spent(
     assert card.spent == {"inner": 2 * 12, "held_out": 0, "hessian": 0}
 
 
+def test_who_diverged_after_a_snapshot_takes_part_again_from_it_and_who_was_dropped_before_does_not():
+    group = LocalEngine(bowls()).group
+    states = group.states()
+    states["task-1"]["dropped"] = torch.tensor([True])
+    group.alive[:] = torch.tensor([False, True])
+    group.load_states(states)
+    assert group.alive.tolist() == [True, False]
+    assert [learner.task.name for learner in group.active] == ["task-0"]
+
+
 def test_a_resumed_run_may_have_another_topology_but_no_other_science(tmp_path: Path):
     base = str(tmp_path / "run")
     RunFolder.open(base, bowls(topology={"workers": 2}).config)

@@ -7,9 +7,11 @@ from concurrent.futures import Future
 import pytest
 import torch
 
+from rayctsl.config import build_config
 from rayctsl.futures import finished
 from rayctsl.learning.engine import EngineFault
-from rayctsl.learning.run_folder import NotWritten, SnapshotWriter
+from rayctsl.learning.lease import is_claimed
+from rayctsl.learning.run_folder import NotWritten, RunFolder, SnapshotWriter
 from rayctsl.learning.snapshot import RunState, snapshot_folders
 from rayctsl.storage import Storage
 
@@ -41,3 +43,24 @@ def test_a_learner_that_cannot_write_its_files_stops_the_run(tmp_path):
     with pytest.raises(NotWritten, match=r"a snapshot could not be written: .*No space left on device"):
         writer.close()
     assert snapshot_folders(Storage(tmp_path)) == []
+
+
+def test_a_folder_that_could_not_be_taken_is_free_for_the_next(tmp_path):
+    folder = RunFolder.open(str(tmp_path / "run"), build_config({"data": {"tasks": ["latin"]}}))
+    folder.claim().release()
+    (tmp_path / "run/checkpoints/step-none").mkdir()  # which is no snapshot of ours
+    with pytest.raises(ValueError, match="none"):
+        folder.claim()
+    assert not is_claimed(folder.storage.inside("checkpoints/lease"))
+
+
+def test_a_restart_forgets_the_snapshots_and_keeps_the_config(tmp_path):
+    folder = RunFolder.open(str(tmp_path / "run"), build_config({"data": {"tasks": ["latin"]}, "seed": 3}))
+    writer = folder.snapshot_writer(keep=3)
+    writer.write(finished(state(20)))
+    writer.close()
+    again = RunFolder.open(str(tmp_path / "run"), resume="must")
+    assert again.has_snapshots
+    again.restart()
+    assert (again.has_snapshots, again.restore(), again.config.seed) == (False, None, 3)
+    assert RunFolder.exists(str(tmp_path / "run"))
