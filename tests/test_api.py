@@ -13,6 +13,7 @@ from torch import nn
 
 import rayctsl
 from rayctsl.card import OwnModel
+from rayctsl.config import ModelConfig
 from rayctsl.data.library import open_dataset
 from tests.stripes import write_stripes
 
@@ -52,6 +53,10 @@ def test_functions_stay_functions_whatever_is_imported(module: str) -> None:
 def test_what_train_returns_is_loaded_by_id_by_path_and_as_itself(config: rayctsl.Config, tmp_path: Path) -> None:
     elsewhere = rayctsl.train(config, engine="local", run_dir=tmp_path / "far" / "away")
     here = rayctsl.train(config.model_copy(update={"seed": 1}), engine="local")
+    kept = rayctsl.load_config(tmp_path / "far" / "away" / "config.yaml").data
+    assert kept.checksums == {name: open_dataset(name).checksum for name in ("latin", "shapes")}
+    assert kept.root is not None
+    assert Path(kept.root).is_absolute(), "for whoever resumes it from another folder"
     assert Path(here.path).parts[-3] == "runs"
     for known in (here.id, here.path, here, elsewhere.id, elsewhere.path):
         assert rayctsl.load_initialization(known, num_classes=3)(torch.zeros(1, 1, 8, 8)).shape == (1, 3)
@@ -153,3 +158,35 @@ def test_two_tasks_may_share_a_dataset(data_root, tmp_path):
     )
     made = rayctsl.train(config, tasks={"one": stripes, "two": stripes}, run_dir=tmp_path / "run", engine="local")
     assert made.card.tasks == ("one", "two")
+
+
+class OwnTask:
+    """A task of one's own that is no dataset, with a network of its own."""
+
+    name = "mine"
+
+    def build_module(self) -> nn.Module:
+        return Network(2)
+
+    def head_name(self, module: nn.Module) -> str:
+        return "out"
+
+    def loss(self, module: nn.Module, index: int, *, held_out: bool = False) -> torch.Tensor:
+        return module(torch.ones(1, 3, 5, 5)).square().sum()
+
+
+def test_the_card_of_an_own_task_names_the_network_that_it_builds(config: rayctsl.Config) -> None:
+    made = rayctsl.train(config, tasks={"mine": OwnTask()}, run_dir="mine", engine="local")
+    assert made.card.own_class is not None
+    assert made.card.own_class.endswith("test_api.Network")
+    assert made.card.tasks == ("mine",)
+
+
+def test_random_weights_are_of_the_model_that_is_asked_for_and_trained_as_long_as_there_is_time(
+    config: rayctsl.Config,
+) -> None:
+    recipe = config.finetune.model_copy(update={"steps": 50, "seeds": 1, "train_size": 8})
+    model = ModelConfig(name="resnet8", width=4)
+    made = rayctsl.finetune(None, "latin", config=recipe, random_model=model, time_limit=1e-9, save="model")
+    assert made.steps == 1
+    assert rayctsl.open_model("model").card.model == model

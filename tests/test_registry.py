@@ -115,6 +115,7 @@ def test_inner_gradients_are_told_without_the_others(saved):
 
 def test_found_by_id_in_run_folders_and_published(saved, tmp_path):
     root = str(tmp_path)
+    (tmp_path / "notes.txt").write_text("a file among the run folders")
     assert [item.id for item in list_initializations(root)] == [saved.id]
     assert open_initialization(saved.id, root).card == saved.card
     shelf = str(tmp_path / "shelf")
