@@ -35,6 +35,7 @@ def test_the_sweeps_that_come_with_the_program_are_valid(path):
         ({"search": {"beta": {"grid": [-1]}}}, "method.beta"),
         ({"search": {"inner_steps": {"grid": [3]}}}, "budget of 8 inner steps is not a multiple of inner_steps 3"),
         ({"search": {"beta": {"grid": [1]}}, "trials": 2}, "would repeat the same grid"),
+        ({"search": {"trajectories": {"grid": [1]}}}, "with a budget the trajectories follow from inner_steps"),
         ({"search": {"beta": {"grid": [1]}}, "validation": {"stps": 1}}, "did you mean 'steps'?"),
         ({"search": {"beta": {"grid": [1]}}, "search_algorithm": "optuna"}, "optuna needs a loguniform dimension"),
         ({"search": {"beta": {"grid": [1]}}, "base": "nowhere.yaml"}, "there is no config file"),
@@ -76,6 +77,20 @@ def test_grids_are_crossed_and_draws_are_a_function_of_the_seed():
     assert betas.min() >= 1e-3
     assert betas.max() <= 10
     assert 0.3 < (betas < 0.1).mean() < 0.7, "half of a log-uniform draw lies below the geometric middle"
+
+
+def test_without_a_budget_a_trial_is_as_long_as_the_base_and_is_validated_five_times():
+    sweep = build_sweep(
+        {"base": {"inner_steps": 10, "trajectories": 30}, "search": {"inner_steps": {"grid": [10, 20]}}}
+    )
+    assert (sweep.steps_per_trial, sweep.steps_per_report) == (300, 60)
+    assert [trial_config(sweep, trial).trajectories for trial in draw_trials(sweep)] == [30, 15]
+
+
+def test_what_is_drawn_twice_is_one_trial():
+    """Two of one name would write into each other's folder."""
+    sweep = build_sweep(sweep_keys(search={"beta": {"choice": [0.1, 0.2]}}, trials=30))
+    assert sorted(trial["beta"] for trial in draw_trials(sweep)) == [0.1, 0.2]
 
 
 def test_a_base_without_beta_takes_the_papers_for_each_k():

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -26,9 +25,9 @@ from rayctsl.learning.validation import training_problem
 from rayctsl.registry import open_initialization
 from rayctsl.storage import Storage
 from rayctsl.sweeps import sweep as sweep_module
-from rayctsl.sweeps.config import Sweep, build_sweep, draw_trials, load_sweep, trial_config, trial_id
-from rayctsl.sweeps.records import METRIC, TIME, TrialRecord, read_records
-from rayctsl.sweeps.sweep import Bookkeeper, name_of, run_sweep, scheduler_for, what_is_left
+from rayctsl.sweeps.config import Sweep, build_sweep, load_sweep, trial_config, trial_id
+from rayctsl.sweeps.records import METRIC, TIME, TrialRecord
+from rayctsl.sweeps.sweep import run_sweep
 from tests.sweeps.conftest import sweep_keys
 
 ALONE = {"topology": {"workers": 1, "cpus_per_learner": 4}}  # the cluster holds one such trial at a time
@@ -209,28 +208,3 @@ def test_optuna_suggests_as_many_as_are_missing(tmp_path):
     betas = [record.overrides["beta"] for record in more.values()]
     assert len(set(betas)) == 2
     assert all(1e-3 <= beta <= 1 for beta in betas)
-
-
-def test_asha_knows_what_was_done_before_a_resume():
-    sweep = build_sweep(sweep_keys(search={"beta": {"grid": [1, 2]}}, scheduler="asha"))
-
-    def decision(done: list[TrialRecord]) -> str:
-        scheduler: Any = scheduler_for(sweep, done)
-        trial = SimpleNamespace(trial_id="new")
-        scheduler.on_trial_add(None, trial)
-        return scheduler.on_trial_result(None, trial, {TIME: 4, METRIC: 20.0})
-
-    reports = ({TIME: 4, METRIC: 90.0},)
-    good = TrialRecord(id="good", overrides={"beta": 1}, status="finished", reports=reports)
-    assert decision([]) == "CONTINUE"
-    assert decision([good]) == "STOP"
-
-
-def test_a_trial_whose_processes_died_is_tried_again(tmp_path):
-    sweep, run = build_sweep(sweep_keys(search={"beta": {"grid": [1, 2]}})), Storage(tmp_path)
-    first, second = draw_trials(sweep)
-    name = name_of(sweep, first)
-    Bookkeeper(str(run), 2).ended(name, first, "its processes died")
-    records = read_records(run)
-    assert (records[name].status, records[name].reason) == ("lost", "its processes died")
-    assert what_is_left(sweep, records) == ([first, second], 2)

@@ -52,12 +52,13 @@ def test_nobody_learns_without_a_task():
 
 
 def test_a_report_tells_of_all_that_was_spent_and_of_the_losses_since_the_last(tmp_path):
-    trial = begun(sweep_of(), Storage(tmp_path), {TIME: 4, METRIC: 30.0, "seconds": 1000.0})
-    judged = []
+    sweep = sweep_of(seed=3)
+    trial = begun(sweep, Storage(tmp_path), {TIME: 4, METRIC: 30.0, "seconds": 1000.0})
+    judged, asked = [], []
     engine = SimpleNamespace(
         capture=lambda step: finished(SimpleNamespace(meta={"phi": torch.zeros(1), "average": torch.ones(1)})),
         name_phi=judged.append,
-        on_learner=lambda measure: 40.0,
+        on_learner=lambda measure: asked.append(measure.args[2:]) or 40.0,
     )
     rows = [{"step": step, "loss": float(step)} for step in (2, 4, 6, 8)]
     run: Any = SimpleNamespace(
@@ -69,6 +70,7 @@ def test_a_report_tells_of_all_that_was_spent_and_of_the_losses_since_the_last(t
     report = trial._validate(run)
     assert report.pop("seconds") >= 1000.0  # with those before it was taken up again
     assert report == {TIME: 8, "inner_steps_total": 16, METRIC: 40.0, "loss": 7.0}
+    assert asked == [(sweep.validation, 3)], "on the images that this sweep's training leaves out"
     assert judged == [torch.ones(1)], "what the trial leaves: the average of phi, where it has one"
 
 
@@ -95,9 +97,31 @@ def test_one_that_ends_with_an_error_leaves_its_log(tmp_path, monkeypatch):
         log.write("step 3: loss nan")
         raise NonFiniteLoss("task 'one' diverged")
 
-    monkeypatch.setattr(trial_module, "training_problem", lambda *parts: None)
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(trial_module, "training_problem", lambda *parts: asked.append(parts[1:]))
     monkeypatch.setattr(trial_module, "trial_engine", lambda *parts: None)
     monkeypatch.setattr(trial_module, "train_with", diverge)
+    sweep = sweep_of(seed=3)
     with pytest.raises(NonFiniteLoss):
-        begun(sweep_of(), Storage(tmp_path)).train()
+        begun(sweep, Storage(tmp_path)).train()
+    assert asked == [(sweep.validation, 3)], "the images that it is validated on are not trained on"
     assert Storage(tmp_path).read("trials/a/log.txt") == b"step 3: loss nan"
+    assert read_records(Storage(tmp_path))["a"].status == "running", "known from its beginning on"
+
+
+def test_what_is_reported_on_the_way_is_on_the_disk_first_and_the_end_is_left_to_who_closes_it(tmp_path, monkeypatch):
+    told, disk = list[Report](), Storage(tmp_path)
+    trial = begun(sweep_of(), disk)
+
+    def tell(report: Report) -> None:
+        assert read_records(disk)["a"].reports[-1] == report, "Tune may end the process in answer"
+        told.append(report)
+
+    monkeypatch.setattr(trial_module, "report", tell)
+    monkeypatch.setattr(trial, "_validate", lambda run: {TIME: run.step, METRIC: 40.0})
+    for step in (0, 2, 4, 4, 8):
+        run: Any = SimpleNamespace(step=step, total=8)
+        trial._report(run)
+    assert told == [{TIME: 4, METRIC: 40.0}]
+    assert [report[TIME] for report in trial.record.reports] == [4, 8]
+    assert len(read_records(disk)["a"].reports) == 1
