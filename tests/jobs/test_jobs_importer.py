@@ -79,10 +79,16 @@ def test_the_seed_decides_which_images_are_kept_for_testing(tmp_path):
 
 def test_an_import_gives_away_what_it_does_not_need():
     code = """
-import resource
-from rayctsl.jobs.importer import Limits, _confine
-_confine(Limits(9, unpacked_bytes=2**30, memory_bytes=2**36, seconds=77))
-print([resource.getrlimit(getattr(resource, f"RLIMIT_{name}")) for name in ("FSIZE", "AS", "CPU", "CORE")])
+import resource, sys
+from rayctsl.jobs import importer
+def look(archive, name, root, limits, size, seed):
+    print(limits)
+    print([resource.getrlimit(getattr(resource, f"RLIMIT_{name}")) for name in ("FSIZE", "AS", "CPU", "CORE")])
+importer.import_archive = look
+limits = ["--files", "9", "--unpacked-bytes", str(2**30), "--memory-bytes", str(2**36), "--seconds", "77"]
+sys.exit(importer.main(["archive", "--name", "mine", "--root", "data", *limits]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str([(2**30, 2**30), (2**36, 2**36), (77, 77), (0, 0)])
+    limits = Limits(files=9, unpacked_bytes=2**30, memory_bytes=2**36, seconds=77)
+    limited = [(2**30, 2**30), (2**36, 2**36), (77, 77), (0, 0)]
+    assert done.stdout.splitlines() == [str(limits), str(limited), '{"done": true}']

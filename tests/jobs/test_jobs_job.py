@@ -162,6 +162,8 @@ def test_job_that_cannot_run_says_why(world: Path, change: dict, code: str, word
 def test_a_failure_says_nothing_of_this_machines_folders() -> None:
     told = _failure(ValueError("cannot read /data/lab-3/pets/train.arrow: 3 of 12/48 rows, see s3://bucket/key"))
     assert told.message == "cannot read …: 3 of 12/48 rows, see …"
+    told = _failure(TypeError("a mistake of ours, with whatever it had in its hands"))
+    assert (told.code, told.message) == ("internal", "TypeError while training; the log of the job's worker says more")
 
 
 def test_changed_initialization_is_refused(world: Path) -> None:
@@ -213,16 +215,31 @@ def test_idle_worker_leaves(world: Path) -> None:
     assert main(["--storage", str(world / "storage"), "--worker", "w2", "--idle-seconds", "0.05"]) == 0
 
 
-def test_a_worker_does_as_the_operator_says(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How often a job is kept, how long it may take, on how many threads."""
-    paces: list[Pace] = []
-    monkeypatch.setattr("rayctsl.jobs.job.run_job", lambda job, attempt, pace, device: paces.append(pace))
+def test_a_worker_does_as_the_operator_says(world: Path, monkeypatch: pytest.MonkeyPatch, strict_device: str) -> None:
+    """How often a job is kept, how long it may take, on how many threads, on which device."""
+    asked: list[tuple[Pace, str]] = []
+    monkeypatch.setattr("rayctsl.jobs.job.run_job", lambda job, attempt, pace, device: asked.append((pace, device)))
     monkeypatch.setattr(torch, "set_num_threads", lambda number: threads.append(number))
     threads: list[int] = []
     Storage(world / "storage").write("workers/w9/job.json", b'{"job": "any", "attempt": 1}')
     words = ["--storage", str(world / "storage"), "--worker", "w9", "--idle-seconds", "0.05"]
-    assert main([*words, "--checkpoint-seconds", "7", "--limit-seconds", "99", "--threads", "3"]) == 0
-    assert (paces, threads) == ([Pace(0.5, 7.0, 99.0)], [3])
+    words += ["--checkpoint-seconds", "7", "--limit-seconds", "99", "--threads", "3"]
+    assert main(words) == 0, "it has reserved no GPU, and takes nobody else's"
+    assert main([*words, "--gpus", "0.5"]) == 0
+    assert asked == [(Pace(0.5, 7.0, 99.0), "cpu"), (Pace(0.5, 7.0, 99.0), strict_device)]
+    assert threads == [3, 3]
+
+
+def test_a_worker_whose_storage_is_gone_ends(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room on the disk comes back; what else ails it, a new worker may be spared."""
+
+    def fail(*parts: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("rayctsl.jobs.job.run_job", fail)
+    Storage(world / "storage").write("workers/w8/job.json", b'{"job": "any", "attempt": 1}')
+    with pytest.raises(OSError, match="Input/output error"):
+        run_worker(Storage(world / "storage"), "w8", idle_seconds=0.05, full_seconds=0.01)
 
 
 def test_model_file_of_another_kind_is_refused() -> None:

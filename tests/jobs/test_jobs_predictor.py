@@ -8,6 +8,7 @@ import struct
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import ImageFile
 
@@ -128,3 +129,12 @@ def test_a_model_that_was_replaced_is_not_used(files: Path) -> None:
     request = asked_for(files / "0.safetensors")
     with pytest.raises(ValueError, match="checksum differs"):
         Models().get(request.changed(name="1.safetensors"))
+
+
+def test_the_likeliest_class_comes_first_with_its_own_share(files: Path, stripes: Dataset) -> None:
+    model = Models().get(asked_for(files / "0.safetensors"))
+    image = stripes.test.images(np.arange(1))[0]
+    answer = model.predict(image)
+    shares = model.probabilities(image[None])[0].tolist()
+    assert dict(answer) == dict(zip(stripes.train.info.class_names, shares, strict=True))
+    assert [share for _, share in answer] == sorted(shares, reverse=True)
