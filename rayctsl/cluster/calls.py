@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
 from rayctsl.cluster.exchange import PeerLost
-from rayctsl.cluster.faults import Silent, Stuck, is_device_fault
+from rayctsl.cluster.faults import DEATHS, Silent, Stuck, is_device_fault
 
 Reference = Any  # Ray's, of a result on its way
 Actor = Any  # Ray's handle of one
@@ -93,12 +93,12 @@ class Watch:
         lost = isinstance(cause, RayError) and not isinstance(cause, RayTaskError)
         return cause if lost else None
 
-    def _death(self) -> RayActorError | None:
+    def _death(self) -> RayError | None:
         """The death that others have noticed first by a broken exchange."""
         for reference in ray.wait(list(self.running), num_returns=len(self.running), timeout=POLL_SECONDS)[0]:
             try:
                 ray.get(reference)
-            except RayActorError as error:
+            except DEATHS as error:
                 self.actor = self.running[reference]
                 return error
             except RayError:

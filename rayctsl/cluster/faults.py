@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 import signal
 
-from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import (
+    ActorUnavailableError,
+    GetTimeoutError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
 
 from rayctsl.cluster.exchange import PeerLost
 from rayctsl.learning.group import NonFiniteLoss
@@ -19,6 +26,7 @@ class Stuck(Silent):
     """All processes answer, and none gets on."""
 
 
+DEATHS = (RayActorError, OutOfMemoryError)  # of a process; the second is what its calls get when Ray ends it for memory
 DEVICE_FAULTS = (
     "AcceleratorError",
     "CUDA error",
@@ -39,6 +47,8 @@ def describe(error: BaseException, who: str = "a process") -> str:
         return f"{who} {error}"
     if isinstance(error, ActorUnavailableError):
         return f"{who} cannot be reached"
+    if isinstance(error, OutOfMemoryError):
+        return f"{who} was ended by Ray because its node ran out of memory"
     if isinstance(error, RayActorError):
         return f"{who} {_death(str(error))}"
     if isinstance(error, GetTimeoutError):
@@ -49,8 +59,6 @@ def describe(error: BaseException, who: str = "a process") -> str:
 def _death(text: str) -> str:
     if "its node has died" in text or "node died" in text.lower():
         return "was lost with its node"
-    if "memory" in text and "killed" in text and "OOM" in text and "NODE_OUT_OF_MEMORY" in text:
-        return "was ended by Ray because its node ran out of memory"
     if "ray.kill" in text or "RAY_KILL" in text:
         return "was ended"
     if "creation task" in text:

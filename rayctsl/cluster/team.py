@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError
+from ray.exceptions import GetTimeoutError, RayError
 from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rayctsl.cluster.actors import MetaLearner, TaskLearner
-from rayctsl.cluster.faults import check_importable, is_preemption
+from rayctsl.cluster.faults import DEATHS, check_importable, is_preemption
 from rayctsl.cluster.membership import Place
 from rayctsl.cluster.note import note_name
 from rayctsl.cluster.resources import choose_num_learners, gpus_of, reserve, wish_for
@@ -209,7 +209,7 @@ class Team:
         """The fault of an actor, with the task that it was at when its process died."""
         at = None
         victim = next((member for member in self.members if member.actor is actor), None)
-        if victim is not None and victim.place is not None and isinstance(error, RayActorError):
+        if victim is not None and victim.place is not None and isinstance(error, DEATHS):
             neighbours = [m for m in self.members if m.place and m.place.node == victim.place.node and m is not victim]
             at = _ask_note(neighbours, note_name(run_id, victim.place.pid))
         return EngineFault(text, counts=not is_preemption(error), at=at)

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.exceptions import ActorUnavailableError, OutOfMemoryError, RayActorError, RayError, RayTaskError
 
 from rayctsl.cluster import calls
 from rayctsl.cluster.calls import SILENT_SECONDS, Watch
+from rayctsl.cluster.exchange import PeerLost
 from rayctsl.cluster.faults import Silent, Stuck
 
 
@@ -41,7 +43,11 @@ class Played:
         return done, [each for each in references if each not in done]
 
     def get(self, asked: Any) -> Any:
-        return [each[0] for each in asked] if isinstance(asked, list) else asked[0]
+        if isinstance(asked, list):
+            return [self.get(each) for each in asked]
+        if isinstance(asked[0], BaseException):
+            raise asked[0]
+        return asked[0]
 
 
 @pytest.fixture
@@ -78,3 +84,36 @@ def test_where_nobody_gets_on_all_are_stuck(played):
         watch.results()
     assert 30.0 < played.now < 40.0
     assert watch.actor is None
+
+
+@pytest.mark.parametrize("death", [RayActorError(), OutOfMemoryError("low on memory")])
+def test_a_broken_exchange_is_told_as_the_death_that_broke_it(played, death):
+    """Who waits for a dead peer hears of it first, and Ray a moment later."""
+    waiting, dead = Actor(played, progress=1), Actor(played, progress=None)
+    lost = RayTaskError("run", "a long story", PeerLost("closed by peer"))
+    played.ends |= {(lost, "waiting"): 0.0, (death, "dead"): 0.1}
+    watch = Watch({(lost, "waiting"): waiting, (death, "dead"): dead})
+    assert watch.fault(PeerLost("closed by peer")) is death
+    assert watch.actor is dead
+
+
+def test_a_broken_exchange_that_nobody_died_of_is_a_fault_of_its_own(played):
+    watch = Watch(running(played, Actor(played, progress=1), 1000.0))
+    cause = PeerLost("called off")
+    assert watch.fault(cause) is cause
+
+
+def test_what_the_run_itself_has_done_wrong_is_no_fault_to_recover_from(played):
+    watch = Watch(running(played, Actor(played, progress=1), 1000.0))
+    faults: list[RayError] = [RayActorError(), ActorUnavailableError("x", None), OutOfMemoryError("low on memory")]
+    assert [watch.fault(cause) for cause in faults] == faults
+    assert watch.fault(RayTaskError("run", "a long story", TypeError("x"))) is None
+    assert watch.fault(ValueError("task x has no images")) is None
+    assert not watch.hopeless
+
+
+def test_a_process_whose_device_has_failed_is_of_no_more_use(played):
+    watch = Watch(running(played, Actor(played, progress=1), 1000.0))
+    cause = RuntimeError("CUDA error: an illegal memory access was encountered")
+    assert watch.fault(cause) is cause
+    assert watch.hopeless

@@ -9,7 +9,7 @@ import time
 import pytest
 import ray
 from ray._private.state import actors
-from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayActorError, RayTaskError
 from ray.util.placement_group import placement_group_table
 
 from rayctsl.cluster.engine import RayEngine
@@ -61,6 +61,11 @@ NODE_DIED = """The actor died unexpectedly before finishing this task.
 	class_name: TaskLearner
 The actor died because its node has died. Node Id: 0a1b"""
 
+LOW_ON_MEMORY = "1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 10.0.0.7) was …"
+NOT_CREATED = """The actor died because of an error raised in its creation task, ray::TaskLearner.__init__()
+  File "actors.py", line 1
+RuntimeError: no such device"""
+
 
 @pytest.mark.parametrize(
     ("error", "sentence"),
@@ -74,6 +79,8 @@ The actor died because its node has died. Node Id: 0a1b"""
         (died(NODE_DIED), "the learner of svhn was lost with its node"),
         (died("Worker exit detail: killed by signal 11"), "the learner of svhn was killed by SIGSEGV"),
         (died("It was killed by `ray.kill`"), "the learner of svhn was ended"),
+        (OutOfMemoryError(LOW_ON_MEMORY), "the learner of svhn was ended by Ray because its node ran out of memory"),
+        (died(NOT_CREATED), "the learner of svhn could not start: RuntimeError: no such device"),
         (GetTimeoutError("Get timed out"), "the learner of svhn did not answer in time"),
         (OSError("a broken disk\nat length"), "the learner of svhn failed: a broken disk"),
     ],
@@ -92,7 +99,14 @@ def test_what_the_cluster_takes_away_on_purpose_is_no_fault():
     assert is_preemption(RayActorError(error_msg=NODE_DIED, preempted=True))
 
 
-@pytest.mark.parametrize("error", [ValueError("task x has no images"), OSError(28, "No space left on device")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("task x has no images"),
+        OSError(28, "No space left on device"),
+        RuntimeError("CUDA error: an illegal memory access was encountered"),
+    ],
+)
 def test_what_a_user_can_mend_is_told_as_it_was_raised(error):
     assert cause_of(RayTaskError("f", "a long story", error)) is error
 

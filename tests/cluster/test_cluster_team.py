@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 import ray
 from ray import cloudpickle
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError
 
 from rayctsl.cluster import team as team_module
 from rayctsl.cluster.actors import TaskLearner
@@ -157,11 +157,12 @@ def test_a_neighbour_that_does_not_answer_is_not_waited_for(monkeypatch):
     assert team_module._ask_note([neighbour(None), neighbour((7, "task"))], "note") == (7, "task")
 
 
-def test_a_dead_process_is_asked_about_on_its_own_node(team, monkeypatch):
+@pytest.mark.parametrize("death", [RayActorError(), OutOfMemoryError("low on memory")])
+def test_a_dead_process_is_asked_about_on_its_own_node(team, monkeypatch, death):
     team.learners = [at("one", "dead", 1), at("two", "far", 2), at("one", "near", 3)]
     asked = []
     monkeypatch.setattr(team_module, "_ask_note", lambda members, name: asked.append((members, name)) or (7, "task"))
-    fault = team.explain(RayActorError(), "a learner died", "dead", "run")
+    fault = team.explain(death, "a learner died", "dead", "run")
     assert (fault.at, fault.counts) == ((7, "task"), True)
     assert [([member.actor for member in members], name) for members, name in asked] == [
         (["near"], note_name("run", 101))
