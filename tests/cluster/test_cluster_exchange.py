@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from rayctsl.cluster.exchange import PeerLost, SharedMemoryPlan, connect
+from rayctsl.cluster.exchange import PeerLost, SharedMemoryPlan, connect, shared_memory
 from rayctsl.cluster.exchange.connection import Connection, add_up
 from rayctsl.cluster.exchange.ray_calls import Collector, Contributor, Message, RayCallsPlan, join_ray_calls
-from rayctsl.cluster.exchange.shared_memory import SharedMemory, _make_segment
+from rayctsl.cluster.exchange.shared_memory import SEGMENT_FOLDERS, SharedMemory, _make_segment
 from rayctsl.learning.engine import LocalEngine
 from rayctsl.learning.exact_sum import BLOCK
 from rayctsl.learning.loop import run_steps
@@ -79,8 +80,32 @@ def test_a_node_without_learners_adds_nothing():
 
 
 def test_memory_that_is_not_there_is_not_promised():
+    name = f"rayctsl-test-{uuid.uuid4().hex[:8]}"
     with pytest.raises(OSError, match="no room for"):
-        _make_segment(f"rayctsl-test-{uuid.uuid4().hex[:8]}", 2**50)
+        _make_segment(name, 2**50)
+    assert not [each for folder in SEGMENT_FOLDERS for each in os.listdir(folder) if each.startswith(name)]
+
+
+def test_where_the_first_folder_has_no_room_everybody_finds_the_memory_in_the_second(tmp_path, monkeypatch):
+    monkeypatch.setattr(shared_memory, "SEGMENT_FOLDERS", (str(tmp_path / "nowhere"), str(tmp_path)))
+    made = _make_segment("segment", 100)
+    assert (made, os.path.getsize(made)) == (str(tmp_path / "segment"), 100)
+    assert shared_memory._find_segment("segment") == made
+    shared_memory.remove_segment("segment")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_waits_for_its_node_is_woken_and_leaves_nothing():
+    segment = f"rayctsl-test-{uuid.uuid4().hex[:8]}"
+    called_off: list[str] = []
+    between: Any = SimpleNamespace(abort=lambda: called_off.append("abort"), close=lambda: called_off.append("close"))
+    member = SharedMemory(SharedMemoryPlan(segment, 3, members=2, slots=2, seat=0, nodes=2), 5, between)
+    member.abort()
+    with pytest.raises(PeerLost, match="called off"):
+        member(torch.ones(3))
+    member.close()
+    assert called_off == ["abort", "close"], "those on other nodes are not waited for either"
+    assert not [each for folder in SEGMENT_FOLDERS for each in os.listdir(folder) if each.startswith(segment)]
 
 
 @pytest.mark.parametrize("learners", [1, 3, 300])
@@ -121,6 +146,23 @@ def test_ray_calls_that_wait_are_woken():
         caller(torch.zeros(2))
     with pytest.raises(PeerLost, match="no total"):
         Contributor("now", 0.01, lambda message: None)(torch.zeros(2))
+
+
+def test_a_total_of_an_earlier_group_is_nobodys():
+    caller = Contributor("now", 0.01, lambda message: None)
+    caller.receive(Message("before", 1, torch.zeros(2).numpy()))
+    with pytest.raises(PeerLost, match="no total"):
+        caller(torch.zeros(2))
+
+
+def test_who_leaves_wakes_its_thread():
+    """The exchange may be in a thread of its own, which nobody else would end."""
+    caller = Contributor("now", 5, lambda message: None)
+    connection = Connection(caller, in_background=True)
+    waiting = connection(torch.zeros(2))
+    connection.close()
+    with pytest.raises(PeerLost, match="called off"):
+        waiting.result()
 
 
 def test_each_side_of_ray_calls_waits_as_long_as_the_run_says():

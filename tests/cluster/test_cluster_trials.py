@@ -51,3 +51,21 @@ def test_of_a_lost_trial_the_end_of_its_traceback_is_told():
         trial: Any = SimpleNamespace(config={trials.PARAMETERS: {}}, get_error=lambda text=text: text)
         trials._Callback(watcher).on_trial_error(1, [], trial)
     assert told == ["OSError: no space left", "its processes died"]
+
+
+def test_the_end_of_a_trial_is_not_told_as_another_report():
+    told: list[Any] = []
+    callback = trials._Callback(SimpleNamespace(reported=lambda name, report: told.append(report)))  # type: ignore[arg-type]
+    for result in ({"step": 4}, {"step": 8, "done": True}):
+        callback.on_trial_result(1, [], SimpleNamespace(), result)  # type: ignore[arg-type]
+    assert told == [{"step": 4}]
+
+
+def test_optuna_suggests_first_what_was_interrupted_and_looks_for_the_highest():
+    waiting = [{"beta": 0.25, "K": 4}]
+    search: Any = trials.build_optuna(
+        "accuracy", {"beta": (1e-3, 1.0)}, {"K": (2, 4)}, seed=0, waiting=waiting, done=[({"beta": 0.5, "K": 2}, 20.0)]
+    )
+    assert search.suggest("first") == {trials.PARAMETERS: waiting[0]}
+    assert search.suggest("second") != {trials.PARAMETERS: waiting[0]}
+    assert search._ot_study.direction.name == "MAXIMIZE"
