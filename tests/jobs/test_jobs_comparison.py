@@ -6,6 +6,7 @@ import json
 import math
 
 import pytest
+import torch
 
 from rayctsl.config import ModelConfig
 from rayctsl.jobs.comparison import compare
@@ -24,6 +25,12 @@ def test_paired_differences_against_hand_computed_ones():
     table = format_standings([first, second])
     assert "50.00 ± 74.5" in table
     assert "3.00 ± 2.48 %*" in table
+
+
+def test_the_best_is_who_is_best_on_average():
+    first, second = rank({"lucky": [90.0, 10.0], "steady": [60.0, 60.0]})
+    assert (first.name, first.behind) == ("steady", 0.0)
+    assert (second.name, second.behind) == ("lucky", 10.0)
 
 
 def test_random_weights_are_what_to_be_ahead_of():
@@ -45,9 +52,15 @@ def test_a_single_seed_has_no_interval():
 
 
 def test_every_start_sees_the_same_seeds(stripes):
-    seen = []
+    seen, threads = [], set()
+
+    def tell(name: str, seed: int) -> None:
+        seen.append((name, seed))
+        threads.add(torch.get_num_threads())
+
     recipe = RECIPE.model_copy(update={"steps": 4, "evaluate_every": 4})
     starts = {"narrow": RANDOM, "wider": Start("none", ModelConfig(name="resnet8", width=6))}
-    results = compare(starts, stripes, recipe, watch=lambda name: lambda seed, point: seen.append((name, seed)))
+    results = compare(starts, stripes, recipe, threads=2, watch=lambda name: lambda seed, point: tell(name, seed))
     assert list(results) == ["narrow", "wider"]
     assert seen == [("narrow", 0), ("narrow", 1), ("wider", 0), ("wider", 1)]
+    assert threads == {2}

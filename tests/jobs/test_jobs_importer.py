@@ -33,9 +33,10 @@ def test_one_sentence_and_nothing_left_behind(name, tmp_path):
     assert not (tmp_path / "out.png").exists()
 
 
-def test_a_zipped_folder_becomes_the_dataset_that_import_makes(tmp_path):
+@pytest.mark.parametrize("above", ["", "2024/may/"])
+def test_a_zipped_folder_becomes_the_dataset_that_import_makes(tmp_path, above):
     pictures = write_pictures(tmp_path / "holiday", count=20, side=16)
-    files = {f"holiday/{p.relative_to(pictures)}": p.read_bytes() for p in sorted(pictures.rglob("*.jpg"))}
+    files = {f"{above}holiday/{p.relative_to(pictures)}": p.read_bytes() for p in sorted(pictures.rglob("*.jpg"))}
     archive = tmp_path / "a.zip"
     archive.write_bytes(
         zipped({**files, "__MACOSX/holiday/x.jpg": b"x", "holiday/rows/.DS_Store": b"x", "holiday/rows/._1.jpg": b"x"})
@@ -57,6 +58,7 @@ def test_a_sentence_names_what_is_in_the_archive_and_no_folder_of_ours(tmp_path)
         f"no space left for {archive.parent}/mine.unpacking": "no space left for mine.unpacking",
     }.items():
         assert _without_paths(ValueError(raised), archive) == said
+    assert "needs more memory than an import may use" in _without_paths(MemoryError(), archive)
 
 
 def test_arrays(tmp_path):
@@ -64,6 +66,24 @@ def test_arrays(tmp_path):
     np.savez(tmp_path / "a.npz", x_train=images, y_train=labels, x_test=images[:4], y_test=labels[:4])
     import_archive(tmp_path / "a.npz", "mine", str(tmp_path / "data"), Limits())
     assert open_dataset("mine", str(tmp_path / "data")).num_classes == 4
+
+
+def test_arrays_that_unpack_to_too_much_are_not_unpacked(tmp_path):
+    images = np.zeros((2**11, 32, 32), np.uint8)  # 2 MiB, which pack to nothing
+    np.savez_compressed(tmp_path / "a.npz", x_train=images, y_train=np.arange(2**11) % 2, x_test=images, y_test=images)
+    with pytest.raises(ValueError, match="the archive unpacks to more than 1 MiB"):
+        import_archive(tmp_path / "a.npz", "mine", str(tmp_path / "data"), SMALL)
+
+
+def test_an_import_that_was_cut_off_can_be_done_again(tmp_path):
+    """What it has written by then is replaced."""
+    images, labels = draw(12, seed=0)
+    for count in (8, 12):
+        np.savez(
+            tmp_path / "a.npz", x_train=images[:count], y_train=labels[:count], x_test=images[:4], y_test=labels[:4]
+        )
+        import_archive(tmp_path / "a.npz", "mine", str(tmp_path / "data"), Limits())
+    assert len(open_dataset("mine", str(tmp_path / "data")).train) == 12
 
 
 def test_the_seed_decides_which_images_are_kept_for_testing(tmp_path):

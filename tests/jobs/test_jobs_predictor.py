@@ -138,3 +138,12 @@ def test_the_likeliest_class_comes_first_with_its_own_share(files: Path, stripes
     shares = model.probabilities(image[None])[0].tolist()
     assert dict(answer) == dict(zip(stripes.train.info.class_names, shares, strict=True))
     assert [share for _, share in answer] == sorted(shares, reverse=True)
+
+
+def test_an_answer_says_whether_the_image_or_the_model_is_at_fault(files: Path) -> None:
+    request, models = asked_for(files / "0.safetensors"), Models()
+    assert len(predictor.answer(request, png(8, 8), models).classes) == 4
+    assert predictor.answer(request, png(5001, 5000), models).problem == "too_large"
+    assert predictor.answer(request, b"no image", models).problem == "unreadable"
+    assert predictor.answer(request.changed(name="none", sha256="0" * 64), png(8, 8), models).problem == "missing"
+    assert predictor.answer(request.changed(sha256="0" * 64), png(8, 8), models).problem == "damaged"

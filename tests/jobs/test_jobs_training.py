@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ from safetensors.torch import load_file
 from rayctsl.data.library import Dataset
 from rayctsl.data.store import SplitInfo, open_split, write_split
 from rayctsl.jobs import training
-from rayctsl.jobs.model_card import SeedSummary
+from rayctsl.jobs.model_card import SeedSummary, readme
 from rayctsl.jobs.saved_model import open_model, save_model
 from rayctsl.jobs.training import finetune_seeds
 from rayctsl.learning.evaluation import accuracy_interval
@@ -48,6 +51,8 @@ def test_each_seed_in_a_folder_of_its_own(stripes, tmp_path):
     result = finetune_seeds(RANDOM, stripes, RECIPE, save=str(tmp_path / "all"), each=True)
     cards = [open_model(tmp_path / "all" / f"seed-{seed}").card for seed in range(2)]
     assert [100 * card.accuracy for card in cards if card] == result.accuracies
+    with pytest.raises(ValueError, match="holds a model already"):
+        finetune_seeds(RANDOM, stripes, RECIPE, save=str(tmp_path / "all"), each=True)
 
 
 def stop(seed: int, point: object) -> None:
@@ -117,6 +122,38 @@ def test_killed_between_two_seeds_models_the_rest_is_still_written(stripes, tmp_
 def test_a_preset_does_not_search_for_a_folder_that_is_taken(stripes, saved):
     with pytest.raises(ValueError, match="holds a model already"):
         training.suggested_recipe(RANDOM, stripes, RECIPE, preset="best", save=str(saved), on_trial=pytest.fail)
+
+
+def test_what_was_begun_with_a_suggested_recipe_goes_on_with_it(stripes, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        finetune_seeds(RANDOM, stripes, RECIPE, save=str(tmp_path), on_point=stop)
+    asked = RECIPE.model_copy(update={"alpha": 0.5, "steps": 100})
+    again = training.suggested_recipe(RANDOM, stripes, asked, preset="best", save=str(tmp_path), on_trial=pytest.fail)
+    assert again == RECIPE
+
+
+def test_as_many_images_are_drawn_as_there_are_and_no_more(stripes):
+    for count in (1, len(stripes.train)):
+        training.check_train_size(stripes, RECIPE.model_copy(update={"train_size": count}))
+    with pytest.raises(ValueError, match="is too large: stripes has"):
+        training.check_train_size(stripes, RECIPE.model_copy(update={"train_size": len(stripes.train) + 1}))
+
+
+@pytest.mark.parametrize(("count", "percent", "share"), [(2, 12.5, 0.125), (2, 140.0, 1.0), (1, math.nan, None)])
+def test_a_card_counts_in_shares_what_a_result_counts_in_percent(saved, count, percent, share):
+    result: Any = SimpleNamespace(runs=[None] * count, mean=50.0, interval=percent)
+    assert training._summary(result) == SeedSummary(count=count, mean=0.5, interval=share)
+
+
+def test_a_cards_text_is_in_percent_and_its_entry_for_hubs_in_shares(saved):
+    card = open_model(saved).card
+    assert card is not None
+    seeds = SeedSummary(count=2, mean=0.5, interval=0.125)
+    card = card.changed(accuracy=0.75, accuracy_interval=(0.5, 0.875), seeds=seeds)
+    text = readme(card)
+    assert "| accuracy on 80 test images | 75.00 % (50.00 to 87.50) |" in text
+    assert "| mean of 2 seeds | 50.00 ± 12.50 % |" in text
+    assert "\n    - type: accuracy\n      value: 0.75\n" in text
 
 
 @pytest.mark.slow
