@@ -8,7 +8,8 @@ import torch
 from rayctsl.bench import delay, inner, plan, plan_check, scale, step, transport
 from rayctsl.bench.data import share_of
 from rayctsl.bench.scale import linear_fit
-from rayctsl.config import build_config, load_config
+from rayctsl.config import ModelConfig, build_config, load_config
+from rayctsl.models import build_model
 
 
 def test_step_efficiency_is_ours_over_the_limit_and_speedup_ours_over_the_obvious():
@@ -39,6 +40,13 @@ def test_inner_speedup_is_plain_over_the_option():
     assert result["plain"]["speedup"] == 1
     assert result["default"] == {"ms": 2000, "speedup": 3.0, "speedup_spread": [2.0, 4.0], "first_step_s": 7.0}
     assert result["speedup"] == 3.0
+
+
+def test_what_an_option_is_compared_with_is_the_same_network():
+    images = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    ours, plain = (build_model(ModelConfig(name="resnet8", width=4), 5, seed=0).eval() for _ in range(2))
+    inner.make_plain(plain)
+    torch.testing.assert_close(plain(images), ours(images))
 
 
 @pytest.mark.parametrize(("late", "share"), [((2.0, 2.0), 1.0), ((2.0, 2.25), 0.75), ((5.0, 6.0), 0.0)])

@@ -8,6 +8,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
+from rayctsl.bench import rounds
 from rayctsl.bench.rounds import Processes
 
 
@@ -41,3 +42,16 @@ def test_whenever_a_process_dies_it_is_said(dies: Callable[[Processes[int, int],
     here, there = Pipe()
     with here, pytest.raises(RuntimeError, match="a process of the measurement died"):
         dies(team_of(here), there)
+
+
+def test_a_round_lasts_until_the_last_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([10.0, 13.0])
+    monkeypatch.setattr(rounds.time, "perf_counter", lambda: next(clock))
+    ends = [Pipe(), Pipe()]
+    for _, there in ends:
+        there.send(0)
+    assert team_of(*(here for here, _ in ends)).run(1) == 3.0
+    assert [there.recv() for _, there in ends] == [1, 1]
+    for pair in ends:
+        for end in pair:
+            end.close()
