@@ -40,6 +40,14 @@ def test_a_damaged_dataset_hides_no_other(tmp_path: Path) -> None:
     assert "aaa" not in known
 
 
+def test_what_can_be_used_now_is_listed_first(tmp_path: Path) -> None:
+    make_dataset(tmp_path)
+    known = DatasetCatalog(str(tmp_path)).all()
+    ready = [name for name, dataset in known.items() if dataset.prepared]
+    assert DATASET in ready
+    assert list(known) == sorted(ready) + sorted(known.keys() - ready)
+
+
 def test_a_strangers_dataset_is_not_what_somebody_may_have_meant(tmp_path: Path) -> None:
     make_dataset(tmp_path)
     (tmp_path / DATASET).rename(tmp_path / stored_name("my_summer_holidays", "stranger"))

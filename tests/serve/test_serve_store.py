@@ -79,6 +79,13 @@ def test_who_waits_to_write_leaves_connections_to_readers(tmp_path: Path) -> Non
     engine.dispose()
 
 
+def test_readers_do_not_wait_for_who_writes(tmp_path: Path) -> None:
+    engine = open_database(f"sqlite:///{tmp_path / 'jobs.sqlite3'}")
+    with engine.connect().execution_options(writes=True) as writing, writing.begin():
+        assert JobStore(engine).counts() == {}
+    engine.dispose()
+
+
 def test_one_key_makes_one_job(store: JobStore) -> None:
     with ThreadPoolExecutor(16) as pool:
         ids = set(pool.map(lambda _: add(store, key="k").id, range(32)))

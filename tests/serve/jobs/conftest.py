@@ -48,6 +48,7 @@ class JobServer:
         self.up = True
         self.states: dict[str, str] = {}
         self.entrypoints: dict[str, str] = {}
+        self.shares: dict[str, tuple[float, float]] = {}  # CPUs and GPUs
         self.accepts = True
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
@@ -70,6 +71,7 @@ class JobServer:
         if not self.accepts or name in self.states:
             return httpx.Response(500, text="Traceback")
         self.states[name], self.entrypoints[name] = "RUNNING", body["entrypoint"]
+        self.shares[name] = body["entrypoint_num_cpus"], body.get("entrypoint_num_gpus", 0.0)
         return httpx.Response(200, json={"submission_id": name})
 
 

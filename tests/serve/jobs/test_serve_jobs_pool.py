@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import sys
+from dataclasses import replace
 
+import httpx
 import pytest
 
 from serve.jobs.pool import FRESH_SECONDS, HUNG_SECONDS, KEPT_GENERATIONS
+from serve.ray_jobs import RayJobs
 
 
 def test_as_many_workers_as_jobs_and_no_more_than_may_run(stage):
@@ -21,6 +25,39 @@ def test_as_many_workers_as_jobs_and_no_more_than_may_run(stage):
     assert set(service.server.states) == set(service.workers)
 
 
+def test_after_a_start_with_fewer_places_no_more_workers_are_started(stage):
+    service = stage(max_running=3, warm_workers=3)
+    service.settings = replace(service.settings, max_running=1)
+    service.begin()
+    service.turn()
+    assert len(service.workers) == 1
+
+
+def test_a_worker_that_a_busy_head_has_not_taken_yet_is_not_dead(stage):
+    service = stage(max_running=1)
+
+    async def turns() -> None:
+        taken = asyncio.Event()
+
+        async def busy(request: httpx.Request) -> httpx.Response:
+            if request.method == "POST":
+                await taken.wait()
+            return service.server(request)
+
+        service.pool.ray = RayJobs("http://127.0.0.1:1", transport=httpx.MockTransport(busy))
+        service.pool.up = True
+        for _ in range(3):
+            await service.dispatcher.turn()
+            await asyncio.sleep(0)
+        taken.set()
+        await asyncio.gather(*service.pool._submissions)
+
+    service.add()
+    asyncio.run(turns())
+    assert len(service.server.states) == 1
+    assert service.workers == list(service.server.states)
+
+
 def test_warm_workers_wait_for_jobs(stage):
     service = stage(max_running=3, warm_workers=2)
     service.turn()
@@ -28,12 +65,14 @@ def test_warm_workers_wait_for_jobs(stage):
 
 
 def test_the_command_carries_what_the_operator_chose(stage):
-    service = stage(checkpoint_seconds=7.5, job_limit_seconds=99.0, worker_idle_seconds=11.0, job_cpus=2.0)
+    service = stage(
+        checkpoint_seconds=7.5, job_limit_seconds=99.0, worker_idle_seconds=11.0, job_cpus=2.5, job_gpus=0.5
+    )
     service.add()
     service.turn()
     ((name, line),) = service.server.entrypoints.items()
     words = shlex.split(line)
-    assert words[1:3] == ["-m", "rayctsl.jobs.worker"]
+    assert words[:3] == [sys.executable, "-m", "rayctsl.jobs.worker"]
     flags = dict(zip(words[3::2], words[4::2], strict=True))
     assert flags == {
         "--storage": str(service.storage),
@@ -42,8 +81,19 @@ def test_the_command_carries_what_the_operator_chose(stage):
         "--checkpoint-seconds": "7.5",
         "--limit-seconds": "99",
         "--threads": "2",
-        "--gpus": "0",
+        "--gpus": "0.5",
     }
+    assert service.server.shares == {name: (2.5, 0.5)}
+
+
+def test_a_worker_elsewhere_has_the_clusters_python_and_on_part_of_a_cpu_one_thread(stage):
+    service = stage(job_cpus=0.5)
+    service.pool.ray = RayJobs("http://head:8265", transport=httpx.MockTransport(service.server))
+    service.add()
+    service.turn()
+    (line,) = service.server.entrypoints.values()
+    assert line.startswith("python -m rayctsl.jobs.worker ")
+    assert " --threads 1 " in line
 
 
 def test_a_silent_worker_that_ray_still_runs_keeps_its_job(stage):
@@ -203,9 +253,14 @@ def test_a_worker_without_a_sign_of_life_fails_its_job_with_the_reason(stage):
     service.turn()
     assert service.job(job).status == "queued"
     service.now += 10
+    (mute,) = service.workers
+    late = service.add()  # it may still be lucky
     service.turn(2)
     ended = service.job(job)
     assert (ended.status, ended.error.code) == ("failed", "storage_unreachable")
+    assert service.server.states[mute] == "STOPPED", "it would hold its CPUs for ever"
+    assert ended.started_at is None
+    assert service.job(late).status == "queued"
     assert "mounted" in ended.error.message
     assert service.pool.mute
     service.add()

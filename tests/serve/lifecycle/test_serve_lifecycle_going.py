@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from rayctsl.jobs.files import job_folder
+from rayctsl.jobs.files import CHECKPOINT, attempt_folder, job_folder
 from rayctsl.storage import Storage
 from serve.comparisons import new_comparison
 from serve.inbox import Upload
@@ -26,6 +26,7 @@ def test_a_job_and_its_model_are_deleted(inside: Service, ask: Ask) -> None:
     assert ask("GET", f"/finetune/{job.id}/weights").status_code == 200
     copy = Storage(inside.settings.folder / "cache" / job.id)  # as a service with a remote storage keeps it
     copy.write("model.safetensors", b"weights")
+    (folder / attempt_folder(1) / CHECKPOINT).write_bytes(b"weights too")  # of a worker that died
     assert ask("DELETE", f"/finetune/{job.id}/weights").status_code == 204
     assert not Path(copy.root).exists()
     assert ask("GET", f"/finetune/{job.id}/weights").json()["type"] == "model-deleted"
@@ -33,7 +34,10 @@ def test_a_job_and_its_model_are_deleted(inside: Service, ask: Ask) -> None:
     assert shown["result"]["weights"]["url"] is None
     assert shown["metrics"]["initialization"]
     assert not list(folder.rglob("model.safetensors"))
+    assert not list(folder.rglob("checkpoint*"))
+    copy.write("model.safetensors", b"weights")
     assert ask("DELETE", f"/finetune/{job.id}").status_code == 204
+    assert not Path(copy.root).exists()
     assert ask("GET", f"/finetune/{job.id}").status_code == 404
     assert not folder.exists()
     assert ask("DELETE", f"/finetune/{job.id}").status_code == 404

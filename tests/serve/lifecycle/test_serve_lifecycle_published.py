@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,28 @@ def test_a_model_that_is_deleted_while_it_is_read_is_left_out(
         assert answer.status_code == 200
         assert "staying" in answer.text
         assert "going" not in answer.text
+
+
+def test_a_repositorys_files_are_listed_as_they_are_and_none_stays_open(inside: Service, ask: Ask) -> None:
+    name = ask("GET", "/initializations/latest").json()["id"]
+    folder = Path(inside.index.by_id[name].initialization.storage.root)
+    listed = {file["path"]: file for file in ask("GET", f"/api/models/rayctsl/{name}/tree/main").json()}
+    assert {path: file["size"] for path, file in listed.items()} == {
+        path.name: path.stat().st_size for path in folder.iterdir()
+    }
+    assert (
+        listed["phi.safetensors"]["lfs"]["oid"] == hashlib.sha256((folder / "phi.safetensors").read_bytes()).hexdigest()
+    )
+    assert _open_below(folder) == []
+
+
+def _open_below(folder: Path) -> list[str]:
+    """Files that this process has open."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # of the listing itself
+            found.append(os.readlink(descriptor))
+    return [path for path in found if path.startswith(str(folder))]
 
 
 def test_a_model_whose_files_are_gone_is_the_services_trouble(tmp_path: Path) -> None:
