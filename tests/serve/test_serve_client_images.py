@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ def test_a_folder_is_packed_the_same_every_time_and_without_hidden_files(tmp_pat
     (folder / ".git" / "a.jpg").write_bytes(b"x")
     with packed(folder) as first, packed(folder) as second:
         assert first.read_bytes() == second.read_bytes()
+        with tarfile.open(first) as archive:
+            assert archive.getnames() == sorted(archive.getnames()), "whatever order a disk has them in"
         assert b".DS_Store" not in first.read_bytes()
         assert b".git" not in first.read_bytes()
     with pytest.raises(ValueError, match="there is no file or folder"), packed(tmp_path / "nothing"):
@@ -44,8 +47,10 @@ def test_hidden_files_are_not_sent_and_a_folder_without_images_is_told(tmp_path:
     (tmp_path / "odd.jpg").mkdir()
     with pytest.raises(ValueError, match="has no images"):
         list(find_images([str(tmp_path)]))
-    (tmp_path / "a.jpg").write_bytes(b"x")
-    assert list(find_images([str(tmp_path)])) == [tmp_path / "a.jpg"]
+    for name in ("a.jpg", "DSC1.JPG", "read.me"):
+        (tmp_path / name).write_bytes(b"x")
+    assert list(find_images([str(tmp_path)])) == [tmp_path / "DSC1.JPG", tmp_path / "a.jpg"]
+    assert list(find_images([str(tmp_path / "read.me")])) == [tmp_path / "read.me"], "the service says what it is not"
 
 
 @pytest.mark.ray
