@@ -21,7 +21,7 @@ from serve.bench.instance import make_dataset, make_initialization
 from serve.jobs.tables import WEBHOOKS, open_database
 from serve.service import Service
 from serve.settings import Settings
-from serve.webhooks import DELAYS, RefusedAddressError, check_url, new_client, resolve, sign
+from serve.webhooks import DELAYS, RefusedAddressError, Webhooks, check_url, new_client, resolve, sign
 from tests.serve.applications import opened
 
 SECRET = "a-secret-of-16-or-more"
@@ -116,7 +116,10 @@ def test_a_webhook_is_signed_and_tried_again_until_it_is_taken(inside: Service, 
     assert inside.webhooks.find(job["id"]) is None
 
 
-def test_a_redirect_is_not_followed(inside: Service, ask: Ask) -> None:
+def test_a_redirect_is_not_followed(inside: Service, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with Receiver(refusals=1, refusal=307) as receiver:
         body = {"dataset": "stripes", "steps": 2, "webhook": {"url": receiver.url, "secret": SECRET}}
         job = ask("POST", "/finetune", json=body).json()["id"]
@@ -141,6 +144,48 @@ def test_a_webhook_that_nobody_takes_is_given_up(inside: Service, ask: Ask) -> N
     assert (found.status, found.attempts) == ("failed", len(DELAYS) + 1)
 
 
+def test_a_receiver_is_asked_by_its_address_and_shows_the_certificate_of_its_name(inside: Service, ask: Ask) -> None:
+    asked = list[httpx.Request]()
+
+    def take(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(204)
+
+    body = {"dataset": "stripes", "steps": 2, "webhook": {"url": "https://localhost:8443/hook", "secret": SECRET}}
+    job = ask("POST", "/finetune", json=body).json()["id"]
+    ask("POST", f"/finetune/{job}/cancel")
+    deliver(inside, lambda: httpx.AsyncClient(transport=httpx.MockTransport(take)))
+    (request,) = asked
+    assert request.url.host in ("127.0.0.1", "::1")
+    assert (request.url.port, request.url.path, request.headers["host"]) == (8443, "/hook", "localhost:8443")
+    assert request.extensions["sni_hostname"] == "localhost"
+
+
+@pytest.mark.parametrize(("leads", "tells"), [(True, 1), (False, 0)])
+def test_only_the_service_that_leads_tells_of_jobs(
+    leads: bool, tells: int, inside: Service, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve.webhooks.LOOK_SECONDS", 0.0)
+    looks = [leads]
+
+    def ask_once() -> bool:
+        if not looks:
+            raise asyncio.CancelledError
+        return looks.pop()
+
+    async def run() -> None:
+        async with asyncio.timeout(10):  # for a sender that does not ask
+            await Webhooks(inside.store._engine, inside.store, private=True, leads=ask_once).run()
+
+    with Receiver() as receiver:
+        body = {"dataset": "stripes", "steps": 2, "webhook": {"url": receiver.url, "secret": SECRET}}
+        job = ask("POST", "/finetune", json=body).json()["id"]
+        ask("POST", f"/finetune/{job}/cancel")
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(run())
+        assert len(receiver.taken) == tells
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -154,6 +199,8 @@ def test_a_webhook_that_nobody_takes_is_given_up(inside: Service, ask: Ask) -> N
         "http://224.0.0.1/",
         "ftp://example.org/",
         "http://name:word@example.org/",
+        "http://name@example.org/",
+        "http://example.org:0/",
         "http://example.org:99999/",
         "http://[half/",
         "http://exa mple.org/",
