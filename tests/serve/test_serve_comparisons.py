@@ -52,7 +52,7 @@ def test_random_weights_have_a_place_of_their_own():
 
 def test_asked_for_looked_at_and_cancelled(client):
     ids = [card["id"] for card in client.get("/initializations").json()["data"]][:2]
-    body = {"dataset": "stripes", "initializations": ids, "seeds": 2, "steps": 5}
+    body = {"dataset": "stripes", "initializations": [*ids, ids[0]], "seeds": 2, "steps": 5, "alpha": 0.03}
     answer = client.post("/comparisons", json=body)
     assert answer.status_code == 202, answer.text
     made = client.get(answer.headers["location"]).json()
@@ -60,6 +60,8 @@ def test_asked_for_looked_at_and_cancelled(client):
     assert {name: [job["seed"] for job in jobs] for name, jobs in made["jobs"].items()} == {
         each: [0, 1] for each in ids
     }
+    recipes = [(job["config"]["steps"], job["config"]["alpha"]) for jobs in made["jobs"].values() for job in jobs]
+    assert recipes == [(5, 0.03)] * 4
     scratch = {name: [job["compare_with_scratch"] for job in jobs] for name, jobs in made["jobs"].items()}
     assert scratch == {ids[0]: [True, True], ids[1]: [False, False]}  # once a seed is enough
     assert [place["accuracy"] for place in made["leaderboard"]] == [None, None]
@@ -75,6 +77,10 @@ def test_all_jobs_or_none(client):
     full = client.post("/comparisons", json={"dataset": "stripes", "initializations": ids, "seeds": 2, "steps": 5})
     assert full.status_code == 429  # six jobs, and five may wait
     assert len(client.get("/finetune").json()["data"]) == before
+    most = {"dataset": "stripes", "initializations": ids, "seeds": 20}
+    assert client.post("/comparisons", json=most).json()["type"] == "queue-full"  # it may have sixty
+    more = {"dataset": "stripes", "initializations": [*ids, "nothing"], "seeds": 16}
+    assert client.post("/comparisons", json=more).json()["type"] == "too-many-jobs"
     unknown = client.post("/comparisons", json={"dataset": "stripes", "initializations": [ids[0], "nothing"]})
     assert unknown.status_code == 404
     assert client.post("/comparisons", json={"dataset": "stripes", "initializations": ids[:1]}).status_code == 422

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from rayctsl.data.library import open_dataset
 from serve.bench.instance import DATASET, make_dataset
 from serve.datasets import DatasetCatalog, stored_name
+from serve.inbox import Upload
 from serve.problems import HttpProblem
 from serve.routes import datasets
 from serve.settings import Settings
@@ -70,6 +71,20 @@ def test_pictures_of_datasets_that_are_gone_are_forgotten(tmp_path: Path) -> Non
     catalog.look_again()
     catalog.all()
     assert catalog._thumbnails == {}
+
+
+def test_a_dataset_that_is_there_is_not_sent_anew_over_itself(application: FastAPI, ask: Ask) -> None:
+    for own in (False, True):
+        if own:
+            application.state.service.uploads.inbox.write(Upload(name=DATASET, stored=DATASET, status="ready"))
+        refused = ask("POST", f"/datasets?name={DATASET}", content=b"x")
+        assert (refused.status_code, refused.json()["type"]) == (409, "name-taken")
+
+
+def test_an_empty_request_leaves_no_upload(application: FastAPI, ask: Ask) -> None:
+    assert ask("POST", "/datasets?name=mine", content=b"").status_code == 422
+    assert ask("GET", "/datasets/mine").status_code == 404
+    assert list(application.state.service.uploads.inbox.folder.iterdir()) == []
 
 
 def test_only_so_many_sheets_are_kept(

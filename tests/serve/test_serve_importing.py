@@ -12,7 +12,9 @@ from rayctsl.jobs.importer import Limits
 from serve.importing import KILLED, SILENT, run_importer
 
 
-def play(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str | None, list[str]]:
+def play(
+    script: str, folder: Path, monkeypatch: pytest.MonkeyPatch, size: int | None = None, seed: int = 0
+) -> tuple[str | None, list[str]]:
     """What is said of an import that a shell script plays, and its stages."""
     python, stages = folder / "python", list[str]()
     python.write_text(f"#!/bin/sh\n{script}\n")
@@ -22,7 +24,7 @@ def play(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[st
     async def on_stage(stage: str) -> None:
         stages.append(stage)
 
-    said = asyncio.run(run_importer(folder / "a.archive", "mine", str(folder), Limits(), None, 0, on_stage))
+    said = asyncio.run(run_importer(folder / "a.archive", "mine", str(folder), Limits(), size, seed, on_stage))
     return said, stages
 
 
@@ -42,6 +44,15 @@ def test_how_an_import_ended(script: str, said: str | None, tmp_path: Path, monk
 def test_stages_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = """echo '{"stage": "unpacking", "files": 500}'; echo '{"stage": "reading images"}'"""
     assert play(script, tmp_path, monkeypatch) == (None, ["unpacking 500", "reading images"])
+
+
+@pytest.mark.parametrize(("size", "words"), [(32, " --seed 7 --size 32 "), (None, " --seed 7 --files ")])
+def test_an_import_is_told_how_large_and_how_split_images_are_to_be(
+    size: int | None, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, _ = play("""echo "{\\"error\\": \\"$*\\"}"; exit 2""", tmp_path, monkeypatch, size, 7)
+    assert said is not None
+    assert words in said
 
 
 def test_an_import_does_not_know_the_services_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

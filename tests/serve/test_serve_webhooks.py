@@ -10,15 +10,17 @@ import http.server
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import httpx
 import pytest
 from fastapi import FastAPI
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from serve.bench.instance import make_dataset, make_initialization
-from serve.jobs.tables import WEBHOOKS, open_database
+from serve.jobs.tables import JOBS, WEBHOOKS, open_database
 from serve.service import Service
 from serve.settings import Settings
 from serve.webhooks import DELAYS, RefusedAddressError, Webhooks, check_url, new_client, resolve, sign
@@ -218,6 +220,47 @@ def test_a_name_of_a_private_address_is_refused_when_it_is_looked_up() -> None:
         resolve("localhost", 80, private=False)
     assert resolve("localhost", 80, private=True) in ("127.0.0.1", "::1")
     assert sign("k" * 16, "ft-1", 5, b"{}") != sign("k" * 16, "ft-1", 6, b"{}")
+
+
+@pytest.mark.parametrize(
+    ("webhooks", "url", "status"),
+    [
+        ("off", "https://example.org/", 409),
+        ("public", "http://10.0.0.8/", 409),
+        ("public", "https://example.org/", 202),
+        ("any", "http://10.0.0.8/", 202),
+    ],
+)
+def test_the_operator_says_who_may_be_told(
+    webhooks: Literal["off", "public", "any"], url: str, status: int, inside: Service, ask: Ask
+) -> None:
+    inside.settings = replace(inside.settings, webhooks=webhooks)
+    body = {"dataset": "stripes", "steps": 2, "webhook": {"url": url, "secret": SECRET}}
+    answer = ask("POST", "/finetune", json=body)
+    assert (answer.status_code, answer.json().get("type")) == (status, "webhook-refused" if status == 409 else None)
+
+
+def test_a_name_that_leads_into_a_private_network_is_not_asked(inside: Service, ask: Ask) -> None:
+    public = replace(inside.settings, webhooks="public")
+    with Receiver() as receiver, opened(public) as application:
+        body = {"dataset": "stripes", "steps": 2, "webhook": {"url": receiver.url, "secret": SECRET}}
+        job = ask("POST", "/finetune", json=body).json()["id"]
+        ask("POST", f"/finetune/{job}/cancel")
+        deliver(application.state.service)
+        assert receiver.taken == []
+    found = inside.webhooks.find(job)
+    assert found
+    assert "private network" in str(found.error)
+
+
+def test_the_secret_is_kept_with_the_receiver_alone(inside: Service, ask: Ask) -> None:
+    body = {"dataset": "stripes", "steps": 2, "webhook": {"url": "https://example.org/", "secret": SECRET}}
+    job = ask("POST", "/finetune", json=body).json()["id"]
+    with open_database(inside.settings.database_url).connect() as connection:
+        assert SECRET not in str(connection.execute(select(JOBS)).all())
+    found = inside.webhooks.find(job)
+    assert found
+    assert found.secret == SECRET
 
 
 def test_a_refused_webhook_makes_no_job(inside: Service, ask: Ask) -> None:

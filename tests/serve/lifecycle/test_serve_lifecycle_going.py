@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rayctsl.jobs.files import CHECKPOINT, attempt_folder, job_folder
 from rayctsl.storage import Storage
 from serve.comparisons import new_comparison
 from serve.inbox import Upload
+from serve.jobs.rows import JobRow
 from serve.jobs.tables import JOBS, open_database
 from serve.retention import DAY
 from serve.routes import removal
@@ -97,11 +99,13 @@ def test_a_comparison_goes_with_the_last_of_its_jobs(inside: Service, ask: Ask) 
     jobs = [ask("POST", "/finetune", json={"dataset": "stripes", "steps": 2}).json()["id"] for _ in range(2)]
     made = new_comparison(None, "stripes", ("a", "b"), 1, {"a": (jobs[0],), "b": (jobs[1],)})
     inside.comparisons.save(made)
-    for job, left in ((jobs[0], 200), (jobs[1], 404)):
+    for job in jobs:
         ask("POST", f"/finetune/{job}/cancel")
+    for job, left in ((jobs[0], 200), (jobs[1], 404)):
         assert ask("DELETE", f"/finetune/{job}").status_code == 204
         inside.retention.look()
-        assert ask("GET", f"/comparisons/{made.id}").status_code == left
+        shown = ask("GET", f"/comparisons/{made.id}")
+        assert (shown.status_code, shown.json()["status"]) == (left, "ended" if left == 200 else 404)
 
 
 def test_retention_takes_models_then_jobs_and_what_workers_left(inside: Service, ask: Ask, tmp_path: Path) -> None:
@@ -154,3 +158,41 @@ def test_a_dataset_that_is_needed_or_was_used_stays(inside: Service, ask: Ask, s
         connection.execute(update(JOBS).values(status=status, created_at=time.time() - asked * DAY))
     inside.retention.look()
     assert inside.uploads.inbox.find("stripes")
+
+
+def test_what_cannot_go_keeps_nothing_else_from_going(
+    inside: Service, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(job: JobRow) -> None:
+        raise OSError("Stale file handle")
+
+    monkeypatch.setattr(inside.removal, "job", refuse)
+    job = finished(inside, ask)
+    grown_old(inside, job, 31)
+    inside.uploads.inbox.folder.mkdir(parents=True)
+    old = Upload(name="bad", stored="bad", status="failed", changed_at=time.time() - 21 * DAY)
+    (inside.uploads.inbox.folder / "bad.json").write_bytes(old.to_bytes())
+    inside.retention.look()
+    assert inside.store.get(job.id) is not None
+    assert inside.uploads.inbox.find("bad") is None
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_only_the_service_that_leads_takes_away(leads: bool, inside: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.retention.EVERY_SECONDS", 0.0)
+    answers, looks = [leads], list[bool]()
+
+    def ask_once() -> bool:
+        if not answers:
+            raise asyncio.CancelledError
+        return answers.pop()
+
+    async def run() -> None:
+        async with asyncio.timeout(10):  # for one that does not ask
+            await inside.retention.run()
+
+    monkeypatch.setattr(inside.retention, "_leads", ask_once)
+    monkeypatch.setattr(inside.retention, "look", lambda: looks.append(True))
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(run())
+    assert looks == [True] * leads

@@ -6,6 +6,7 @@ import hashlib
 import os
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,6 +41,14 @@ def test_a_published_model_outlives_its_job_as_a_repository(inside: Service, ask
     assert ask("DELETE", "/models/bands-v1").status_code == 204
     assert ask("GET", "/models/bands-v1").status_code == 404
     assert not (Path(inside.storage.root) / "models" / "bands-v1").exists()
+
+
+def test_the_newest_model_is_listed_first(inside: Service, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = finished(inside, ask)
+    for name, moment in (("b", 200.0), ("c", 300.0), ("a", 100.0)):
+        monkeypatch.setattr("serve.models.time", SimpleNamespace(time=lambda moment=moment: moment))
+        assert ask("POST", f"/finetune/{job.id}/publish", json={"name": name}).json()["created_at"] == moment
+    assert [model["name"] for model in ask("GET", "/models").json()["data"]] == ["c", "b", "a"]
 
 
 def test_the_hubs_search_finds_more_than_the_first_of_all(ask: Ask, tmp_path: Path) -> None:
