@@ -65,6 +65,30 @@ def test_almost_the_token_is_not_the_token(application, given):
     assert asyncio.run(ask()) == 401
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+@pytest.mark.parametrize(
+    ("named", "status"),
+    [("Rayctsl.example:8000", 200), ("rayctsl.example", 200), ("[::1]:8000", 200), ("evil.example:8000", 400)],
+)
+def test_who_names_its_hosts_is_found_by_no_other_name(host, named, status, tmp_path):
+    settings = Settings(
+        storage=str(tmp_path),
+        address="http://127.0.0.1:1",
+        host=host,
+        token=TOKEN,
+        allowed_hosts=("rayctsl.Example",),
+    )
+
+    async def ask() -> int:
+        with opened(settings) as made:
+            transport = httpx.ASGITransport(made)
+            shown = {"host": named, "authorization": f"Bearer {TOKEN}"}
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client:
+                return (await client.get("/finetune", headers=shown)).status_code
+
+    assert asyncio.run(ask()) == status
+
+
 async def sent(application: BodyLimit, blocks: AsyncIterator[bytes], *, path: str = "/") -> int:
     """The status of the answer to a body that comes block by block, without saying how long it will be."""
     codes = list[int]()

@@ -9,10 +9,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from sqlalchemy import update
 
 from rayctsl.jobs.files import attempt_folder, job_folder
 from rayctsl.storage import Storage
 from serve.bench.instance import make_initialization
+from serve.jobs.tables import JOBS, open_database
+from serve.keys import Caller
 from serve.models import PublishedModels
 from serve.problems import HttpProblem
 from serve.routes.hub import _hub_time
@@ -41,6 +44,19 @@ def test_a_published_model_outlives_its_job_as_a_repository(inside: Service, ask
     assert ask("DELETE", "/models/bands-v1").status_code == 204
     assert ask("GET", "/models/bands-v1").status_code == 404
     assert not (Path(inside.storage.root) / "models" / "bands-v1").exists()
+
+
+def test_a_model_is_its_owners_to_publish_and_to_take_back(inside: Service, ask: Ask) -> None:
+    job = finished(inside, ask)
+    with open_database(inside.settings.database_url).begin() as connection:
+        connection.execute(update(JOBS).values(owner="mine"))
+    mine, yours = (inside.keys.add(Caller(name, ("read", "finetune"))) for name in ("mine", "yours"))
+    path = f"/finetune/{job.id}/publish"
+    assert ask("POST", path, yours, json={"name": "bands-v1"}).json()["type"] == "not-yours"
+    assert ask("POST", path, mine, json={"name": "bands-v1"}).status_code == 201
+    assert ask("DELETE", "/models/bands-v1", yours).json()["type"] == "not-yours"
+    assert ask("GET", "/models/bands-v1", yours).status_code == 200
+    assert ask("DELETE", "/models/bands-v1", mine).status_code == 204
 
 
 def test_the_newest_model_is_listed_first(inside: Service, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
