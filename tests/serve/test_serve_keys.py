@@ -158,6 +158,7 @@ def test_a_private_dataset_and_its_jobs_show_to_their_owner_alone(inside: Servic
     names = [dataset["name"] for dataset in ask("GET", "/datasets", mine).json()["data"]]
     assert "flowers" in names
     assert stored not in names
+    assert "flowers" not in [dataset["name"] for dataset in ask("GET", "/datasets", yours).json()["data"]]
     assert stored not in ask("GET", "/openapi.json").text
     job = ask("POST", "/finetune", mine, json={"dataset": "flowers", "steps": 3}).json()
     assert job["dataset"] == "flowers"
@@ -176,6 +177,12 @@ def test_a_private_dataset_and_its_jobs_show_to_their_owner_alone(inside: Servic
     ask("POST", f"/finetune/{job['id']}/cancel", mine)
     assert ask("DELETE", "/datasets/flowers", mine).status_code == 204
     assert not (tmp_path / "data" / stored).exists()
+
+
+def test_nobody_gets_a_key_by_the_operators_name(inside: Service) -> None:
+    with pytest.raises(ValueError, match="'operator' is taken"):
+        inside.keys.add(Caller("operator", ("read",)))
+    assert not inside.keys.wanted
 
 
 def test_many_jobs_that_are_deleted_at_once_are_ones_own(inside: Service, ask: Ask) -> None:
