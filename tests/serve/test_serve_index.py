@@ -12,6 +12,7 @@ from rayctsl.card import CARD
 from serve import index as index_module
 from serve.bench.instance import make_initialization
 from serve.index import REFRESH_SECONDS, InitializationIndex
+from serve.problems import HttpProblem
 
 
 def test_the_storage_is_looked_at_once_in_two_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,3 +38,14 @@ def test_an_initialization_may_be_a_storage_of_its_own(scheme: str, tmp_path: Pa
     assert (entry.id, entry.folder) == (made.id, "")
     with open(index.open(entry, CARD), "rb") as file:
         assert os.pread(file.fileno(), 2**20, 0) == (Path(made.storage.root) / CARD).read_bytes()
+
+
+def test_damaged_weights_are_refused_and_not_left_open(tmp_path: Path) -> None:
+    made = make_initialization(tmp_path / "storage")
+    weights = Path(made.storage.root) / "phi.safetensors"
+    weights.write_bytes(weights.read_bytes() + b"?")
+    index = InitializationIndex(str(tmp_path / "storage"), tmp_path / "cache")
+    index.refresh()
+    with pytest.raises(HttpProblem, match="damaged"):
+        index.open(index.by_id[made.id])
+    assert [link for link in map(os.path.realpath, Path("/proc/self/fd").iterdir()) if link == str(weights)] == []
