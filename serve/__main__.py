@@ -156,7 +156,7 @@ def _idle_seconds(options: argparse.Namespace) -> float:
 
 
 def has_keys(options: argparse.Namespace) -> bool:
-    """Whether keys were made for this service already; asked only where they decide whether it may start."""
+    """Whether keys were ever made for this service; asked only where they decide whether it may start."""
     from serve.keys_command import open_keys
     from serve.settings import is_loopback
 

@@ -55,13 +55,14 @@ class KeyStore:
         self._engine, self._lock = engine, threading.Lock()
         self._operator = {_hash(token): Caller(OPERATOR)} if token else {}
         self._callers: dict[str, Caller] = {}
+        self._has_had_keys = False
         self._buckets: dict[str, tuple[float, float]] = {}  # requests left, as of when
         self.refresh()
 
     @property
     def wanted(self) -> bool:
-        """Whether callers must show a key: as soon as there is one."""
-        return bool(self._operator or self._callers)
+        """Whether callers must show a key: as soon as one was made, and for good; revoking the last opens nothing."""
+        return bool(self._operator) or self._has_had_keys
 
     def find(self, secret: str) -> Caller | None:
         """Who shows this key; by its hash, so that the time it takes says nothing about the key."""
@@ -116,8 +117,9 @@ class KeyStore:
     def refresh(self) -> None:
         """Look at the database; the service does so every two seconds."""
         with self._engine.connect() as connection:
-            rows = connection.execute(select(KEYS).where(KEYS.c.revoked_at.is_(None)))
-            self._callers = {row.hash: _caller(row._mapping) for row in rows}
+            rows = connection.execute(select(KEYS)).all()
+        self._has_had_keys = self._has_had_keys or bool(rows)  # also of rows that somebody has deleted since
+        self._callers = {row.hash: _caller(row._mapping) for row in rows if row.revoked_at is None}
 
 
 def _caller(row: object) -> Caller:

@@ -12,13 +12,15 @@ from types import SimpleNamespace
 import httpx
 import pytest
 from fastapi import FastAPI
+from sqlalchemy import delete
+from sqlalchemy.exc import SQLAlchemyError
 
-from serve.__main__ import main
+from serve.__main__ import build_parser, has_keys, main
 from serve.access import AccessLog
 from serve.bench.instance import make_dataset, make_initialization
 from serve.datasets import stored_name
 from serve.inbox import Upload
-from serve.jobs.tables import open_database
+from serve.jobs.tables import KEYS, open_database
 from serve.keys import Caller, KeyStore
 from serve.service import Service
 from serve.settings import Settings
@@ -46,6 +48,41 @@ def test_without_keys_this_machine_may_do_everything_and_with_one_nobody_else(in
     assert ask("GET", "/finetune", key[:-1]).status_code == 401
     assert ask("GET", "/finetune", key).status_code == 200
     assert {ask("GET", path).status_code for path in ("/", "/docs", "/openapi.json", "/livez")} == {200}
+
+
+def test_when_the_last_key_is_revoked_nobody_enters_until_there_is_another(inside: Service, ask: Ask) -> None:
+    key = inside.keys.add(Caller("lab", ("read", "finetune")))
+    inside.keys.revoke("lab")
+    assert [ask("GET", "/finetune", shown).status_code for shown in (None, key)] == [401, 401]
+    assert ask("POST", "/finetune", json=BODY).status_code == 401
+    assert ask("GET", "/livez").status_code == 200
+    another = inside.keys.add(Caller("lab-2", ("read",)))
+    assert [ask("GET", "/finetune", shown).status_code for shown in (None, key, another)] == [401, 401, 200]
+
+
+def test_a_service_whose_keys_are_all_revoked_starts_locked_on_any_address(inside: Service) -> None:
+    folder = inside.settings.folder.parent
+    options = build_parser().parse_args(["--host", "0.0.0.0", "--storage", str(folder)])
+    assert not has_keys(options)
+    inside.keys.add(Caller("lab", ("read",)))
+    inside.keys.revoke("lab")
+    assert has_keys(options)
+    open_settings = Settings(storage=str(folder), address="http://127.0.0.1:1", host="0.0.0.0", has_keys=True)
+    with opened(open_settings) as restarted:
+        assert restarted.state.service.keys.wanted
+
+
+def test_a_database_that_loses_its_keys_or_does_not_answer_opens_no_running_service(inside: Service, ask: Ask) -> None:
+    key = inside.keys.add(Caller("lab", ("read",)))
+    with open_database(inside.settings.database_url).begin() as connection:
+        connection.execute(delete(KEYS))
+    inside.keys.refresh()
+    assert [ask("GET", "/finetune", shown).status_code for shown in (None, key)] == [401, 401]
+    again = inside.keys.add(Caller("lab", ("read",)))
+    KEYS.drop(open_database(inside.settings.database_url))
+    with pytest.raises(SQLAlchemyError):
+        inside.keys.refresh()
+    assert [ask("GET", "/finetune", shown).status_code for shown in (None, again)] == [401, 200]
 
 
 def test_scopes(inside: Service, ask: Ask) -> None:
