@@ -76,7 +76,7 @@ class Service:
         self.retention = Retention(
             settings, self.store, self.storage, self.removal, self.uploads, self.comparisons, self._leads
         )
-        self.webhooks = Webhooks(database, self.store, settings.webhooks == "any", self._leads)
+        self.webhooks = Webhooks(database, self.store, settings.webhooks, self._leads)
         self.models = PublishedModels(self.storage, settings.folder / "cache")
         self.streams = 0
         self.closing = asyncio.Event()

@@ -12,6 +12,7 @@ from typing import Literal
 from rayctsl.registry import storage_root
 from rayctsl.storage import Storage
 
+Receivers = Literal["off", "public", "any"]  # of webhooks
 BOUNDS: dict[str, tuple[float, float]] = {  # of every number, lowest and highest
     "port": (0, 65535),
     "max_running": (1, 10_000),
@@ -78,7 +79,7 @@ class Settings:
     keep_jobs_days: float | None = None  # after their end; None: for ever
     keep_models_days: float | None = None
     keep_datasets_days: float | None = None  # that were uploaded, after their last use
-    webhooks: Literal["off", "public", "any"] = "public"  # to which addresses: none, those of the internet, any
+    webhooks: Receivers = "public"  # to which addresses: none, those of the internet, any
 
     has_keys: bool = False  # API keys were made before the start
 

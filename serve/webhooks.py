@@ -27,6 +27,7 @@ from serve.jobs.store import JobStore
 from serve.jobs.tables import JOBS, WEBHOOKS
 from serve.jobs.view import dump_job, show_job
 from serve.problems import log
+from serve.settings import Receivers
 
 LOOK_SECONDS = 1.0
 ANSWER_SECONDS = 10.0
@@ -102,12 +103,12 @@ class Webhooks:
     """Looks for jobs that have ended and tells whoever asked to be told.
 
     Args:
-        private: whether addresses of private networks may be asked.
+        receivers: none, and what waits goes on waiting; those on the internet; any.
         leads: whether this service is the one that does it.
     """
 
-    def __init__(self, engine: Engine, store: JobStore, private: bool, leads: Callable[[], bool]):
-        self._engine, self._store, self._private, self._leads = engine, store, private, leads
+    def __init__(self, engine: Engine, store: JobStore, receivers: Receivers, leads: Callable[[], bool]):
+        self._engine, self._store, self._receivers, self._leads = engine, store, receivers, leads
 
     async def run(self) -> None:
         async with new_client() as client:
@@ -121,6 +122,9 @@ class Webhooks:
                 await asyncio.sleep(LOOK_SECONDS)
 
     def due(self) -> list[Delivery]:
+        """Those to be tried now; none while webhooks are off, for what waits is not given up."""
+        if self._receivers == "off":
+            return []
         ended = WEBHOOKS.c.job.in_(select(JOBS.c.id).where(JOBS.c.status.in_(TERMINAL)))
         query = select(WEBHOOKS).where(WEBHOOKS.c.status == "waiting", WEBHOOKS.c.next_at <= time.time(), ended)
         with self._engine.connect() as connection:
@@ -147,7 +151,7 @@ class Webhooks:
         """Send it to the address as it was judged; returns what is wrong with the answer."""
         url = httpx.URL(delivery.url)
         port = url.port or (443 if url.scheme == "https" else 80)
-        address = await asyncio.to_thread(lambda: resolve(url.host, port, private=self._private))
+        address = await asyncio.to_thread(lambda: resolve(url.host, port, private=self._receivers == "any"))
         now = int(time.time())
         body = json.dumps(
             {"type": f"finetune.{job.status}", "timestamp": now, "data": dump_job(show_job(job))}

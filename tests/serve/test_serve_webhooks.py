@@ -177,7 +177,7 @@ def test_only_the_service_that_leads_tells_of_jobs(
 
     async def run() -> None:
         async with asyncio.timeout(10):  # for a sender that does not ask
-            await Webhooks(inside.store._engine, inside.store, private=True, leads=ask_once).run()
+            await Webhooks(inside.store._engine, inside.store, "any", leads=ask_once).run()
 
     with Receiver() as receiver:
         body = {"dataset": "stripes", "steps": 2, "webhook": {"url": receiver.url, "secret": SECRET}}
@@ -251,6 +251,21 @@ def test_a_name_that_leads_into_a_private_network_is_not_asked(inside: Service, 
     found = inside.webhooks.find(job)
     assert found
     assert "private network" in str(found.error)
+
+
+def test_what_waits_while_webhooks_are_off_goes_out_when_they_are_on_again(inside: Service, ask: Ask) -> None:
+    with Receiver() as receiver:
+        body = {"dataset": "stripes", "steps": 2, "webhook": {"url": receiver.url, "secret": SECRET}}
+        job = ask("POST", "/finetune", json=body).json()["id"]
+        ask("POST", f"/finetune/{job}/cancel")
+        with opened(replace(inside.settings, webhooks="off")) as application:
+            deliver(application.state.service)
+        found = inside.webhooks.find(job)
+        assert found
+        assert (found.status, found.attempts, found.error) == ("waiting", 0, None)
+        deliver(inside)
+        assert len(receiver.taken) == 1
+    assert ask("GET", f"/finetune/{job}").json()["webhook"]["status"] == "delivered"
 
 
 def test_the_secret_is_kept_with_the_receiver_alone(inside: Service, ask: Ask) -> None:
