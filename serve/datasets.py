@@ -6,7 +6,7 @@ import hashlib
 import io
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path as FilePath
 
 import numpy as np
@@ -15,7 +15,7 @@ from PIL import Image
 from rayctsl.data.catalog import CATALOG, closest_name
 from rayctsl.data.embedded import EMBEDDED
 from rayctsl.data.local_root import Description
-from rayctsl.data.names import MARK
+from rayctsl.data.names import MARK, shown_name
 from rayctsl.data.roots import data_root, open_root
 from rayctsl.data.store import open_split
 from rayctsl.words import one_line
@@ -31,11 +31,6 @@ def stored_name(name: str, owner: str | None) -> str:
     return f"{name}{MARK}{hashlib.sha256(owner.encode()).hexdigest()[:8]}" if owner else name
 
 
-def shown_name(stored: str) -> str:
-    """What its owner calls a dataset: the name without the mark."""
-    return stored.partition(MARK)[0]
-
-
 def is_private(stored: str) -> bool:
     return MARK in stored
 
@@ -43,6 +38,13 @@ def is_private(stored: str) -> bool:
 def is_visible(stored: str, owner: str | None) -> bool:
     """Everybody's datasets, and the owner's own."""
     return not is_private(stored) or stored == stored_name(shown_name(stored), owner)
+
+
+def list_visible(names: Iterable[str], owner: str | None) -> list[str]:
+    """What an owner sees, each name once: it stands for their own dataset before everybody's."""
+    visible = [name for name in names if is_visible(name, owner)]
+    own = {shown_name(name) for name in visible if is_private(name)}
+    return [name for name in visible if name not in own]
 
 
 def unknown_dataset(name: str) -> HttpProblem:

@@ -13,7 +13,7 @@ from rayctsl.data.album import LABELS, album_files
 from rayctsl.data.catalog import CATALOG, NAME_PATTERN
 from rayctsl.data.images import is_grey, short_side
 from rayctsl.data.local_root import always, never
-from rayctsl.data.names import EMBEDDED_NAMES, MARK
+from rayctsl.data.names import EMBEDDED_NAMES, shown_name
 from rayctsl.data.prepare import IMPORTED, write_dataset
 from rayctsl.data.raw import Picture, RawDataset
 from rayctsl.data.roots import data_root, open_root
@@ -75,9 +75,7 @@ def import_dataset(
             shape = shape if size is None else (size, size, shape[2])
         if len(raw.class_names) < 2:
             raise ValueError(f"{path} has one class only ({raw.class_names[0]!r}): there is nothing to tell apart")
-        write_dataset(
-            folder, raw, name.partition(MARK)[0], shape, f"{IMPORTED}{path.name}", "the owner's", workers, flip
-        )
+        write_dataset(folder, raw, shown_name(name), shape, f"{IMPORTED}{path.name}", "the owner's", workers, flip)
 
     return place.publish(name, make, never if replace else always)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rayctsl.data.catalog import Reference, keeps_class_mirrored, parse_reference
 from rayctsl.data.local_root import LocalRoot
-from rayctsl.data.names import EMBEDDED_NAMES, MARK, not_found
+from rayctsl.data.names import EMBEDDED_NAMES, not_found, shown_name
 from rayctsl.data.remote_root import cache_folder
 from rayctsl.data.roots import data_root, open_root
 from rayctsl.data.store import Split, open_split
@@ -61,7 +61,7 @@ def open_dataset(name: str, root: str | None = None) -> Dataset:
     folder = _find(reference, place)
     if folder is None:
         raise not_found(reference, place)
-    dataset = Dataset(name.partition(MARK)[0], open_split(folder / "train.arrow"), open_split(folder / "test.arrow"))
+    dataset = Dataset(shown_name(name), open_split(folder / "train.arrow"), open_split(folder / "test.arrow"))
     height = dataset.train.info.shape[0]
     if reference.size is not None and height != reference.size:
         raise ValueError(f"{name} is not prepared: {folder} holds {reference.name} at {height} pixels")

@@ -51,6 +51,11 @@ def check_dataset(name_or_path: str, root: str | None = None) -> None:
         raise
 
 
+def shown_name(stored: str) -> str:
+    """What people call a dataset: the name without the mark, which is the last. Example: shown_name("a--1b") == "a" """
+    return stored.rsplit(MARK, 1)[0]
+
+
 def is_path(text: str) -> bool:
     """Names of datasets have neither slashes nor dots."""
     return "/" in text or "." in text or text.startswith("~")

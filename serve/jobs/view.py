@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rayctsl.contract import JsonObject
+from rayctsl.data.names import shown_name
 from rayctsl.jobs.contracts import JobEvent, PointReached
 from rayctsl.jobs.files import job_folder, read_events
 from rayctsl.storage import Storage
-from serve.datasets import shown_name
 from serve.jobs.rows import JobRow
 from serve.problems import log
 from serve.schemas import Curves, Job, JobPoint, JobProgress, JobResult, JobWeights, UsedInitialization

@@ -14,8 +14,9 @@ from starlette.responses import Response
 
 from rayctsl.data.embedded import EMBEDDED
 from rayctsl.data.library import Dataset, open_dataset
+from rayctsl.data.names import shown_name
 from rayctsl.data.roots import open_root
-from serve.datasets import is_visible, shown_name, unknown_dataset
+from serve.datasets import list_visible, unknown_dataset
 from serve.inbox import Upload, UploadStatus
 from serve.problems import Responses, documented
 from serve.schemas import DATASET_NAME, DatasetDocument, DatasetList
@@ -47,7 +48,7 @@ class UploadedDataset(BaseModel):
 def list_datasets(service: Here, request: Request) -> DatasetList:
     """All that are known; `prepared` ones can be used now. Uploaded ones are shown to their owner alone."""
     known, owner = service.datasets.all(), caller_of(request).name
-    shown = [document for stored, document in known.items() if is_visible(stored, owner)]
+    shown = [known[stored] for stored in list_visible(known, owner)]
     return DatasetList(data=[each.model_copy(update={"name": shown_name(each.name)}) for each in shown])
 
 

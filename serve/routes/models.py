@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
 from rayctsl.contract import JsonObject
+from rayctsl.data.names import shown_name
 from rayctsl.jobs.files import attempt_folder, job_folder
-from serve.datasets import shown_name
 from serve.models import Model
 from serve.problems import HttpProblem, documented
 from serve.routes.finetune import find_model, prefix_of, require_json

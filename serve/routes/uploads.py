@@ -20,7 +20,7 @@ from serve.routes.finetune import prefix_of
 from serve.service import Service, caller_of
 
 router = APIRouter(tags=["datasets"])
-OWN_NAME = r"^[a-z0-9](-?[a-z0-9_])*-?$"  # two dashes are the mark of a private one
+OWN_NAME = r"^[a-z0-9](-?[a-z0-9_])*$"  # two dashes are the mark of a private one: no name has them, nor one at its end
 RANGE = re.compile(r"bytes (\d{1,15})-(\d{1,15})/(\d{1,15})")
 BODY = {
     "required": True,

@@ -53,14 +53,15 @@ def test_names_that_are_taken_and_paths_that_are_none(pictures, monkeypatch):
     assert dataset_name(Path("/…")) == "pictures"
 
 
-def test_the_mark_of_a_name_is_not_seen_and_does_not_change_batches(pictures):
+@pytest.mark.parametrize("name", ["mine", "mine-"])
+def test_the_mark_of_a_name_is_not_seen_and_does_not_change_batches(name, pictures):
     """An owner's dataset in a service is trained on as the same one under the bare name."""
     from rayctsl.data.importing import import_dataset
 
-    import_dataset("mine", pictures)
-    import_dataset(f"mine{MARK}0a1b2c3d", pictures)
-    bare, owned = open_dataset("mine"), open_dataset(f"mine{MARK}0a1b2c3d")
-    assert bare.name == owned.name == owned.train.info.name == "mine"
+    import_dataset(name, pictures)
+    import_dataset(f"{name}{MARK}0a1b2c3d", pictures)
+    bare, owned = open_dataset(name), open_dataset(f"{name}{MARK}0a1b2c3d")
+    assert bare.name == owned.name == owned.train.info.name == name
     assert bare.train.info.checksum == owned.train.info.checksum
 
 

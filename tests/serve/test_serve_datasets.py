@@ -14,6 +14,7 @@ from rayctsl.data.library import open_dataset
 from serve.bench.instance import DATASET, make_dataset
 from serve.datasets import DatasetCatalog, stored_name
 from serve.inbox import Upload
+from serve.keys import Caller
 from serve.problems import HttpProblem
 from serve.routes import datasets
 from serve.settings import Settings
@@ -29,6 +30,21 @@ def application(tmp_path: Path) -> Iterator[FastAPI]:
         Settings(storage=str(tmp_path / "storage"), data_root=str(tmp_path / "data"), address="http://127.0.0.1:1")
     ) as made:
         yield made
+
+
+def test_ones_own_dataset_takes_the_place_of_everybodys_of_that_name(
+    application: FastAPI, ask: Ask, tmp_path: Path
+) -> None:
+    inside = application.state.service
+    mine, yours = (inside.keys.add(Caller(name, ("read", "finetune"))) for name in ("mine", "yours"))
+    stored = stored_name("plants", "mine")
+    shutil.copytree(tmp_path / "data" / DATASET, tmp_path / "data" / stored)
+    inside.uploads.inbox.write(Upload(name="plants", stored=stored, owner="mine", status="ready"))
+    sources = [
+        [each["source"] for each in ask("GET", "/datasets", key).json()["data"] if each["name"] == "plants"]
+        for key in (mine, yours)
+    ]
+    assert sources == [["imported"], ["embedded"]]
 
 
 def test_a_damaged_dataset_hides_no_other(tmp_path: Path) -> None:

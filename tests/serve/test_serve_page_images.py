@@ -6,6 +6,7 @@ import base64
 import io
 import zipfile
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
@@ -108,6 +109,18 @@ def test_a_folder_is_dropped(page: Page, waiting_service: Instance, tmp_path: Pa
     expect(page.get_by_text("352 training and 88 test images of 4 classes, 8 × 8")).to_be_visible()
     with httpx.Client(base_url=waiting_service.url, trust_env=False) as client:
         assert client.delete("/datasets/holiday-2026").status_code == 204
+
+
+@in_browser
+def test_a_long_title_becomes_a_name_that_the_service_takes(page: Page, waiting_service: Instance) -> None:
+    name = "a" * 47  # and a dash, where it is cut
+    page.goto(f"{waiting_service.url}/#/datasets")
+    with page.expect_request(lambda request: request.method == "POST") as sent:
+        drop(page, f"-{name} of last summer.zip", zipped(good()))
+    assert parse_qs(urlsplit(sent.value.url).query)["name"] == [name]
+    expect(page.get_by_role("img", name=f"Images of {name} by class")).to_be_visible()
+    with httpx.Client(base_url=waiting_service.url, trust_env=False) as client:
+        assert client.delete(f"/datasets/{name}").status_code == 204
 
 
 @in_browser

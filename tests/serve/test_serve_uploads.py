@@ -15,6 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
+from rayctsl.data.names import shown_name
 from serve.bench.instance import Instance
 from serve.bench.uploads import prove
 from serve.datasets import is_visible, stored_name
@@ -152,6 +153,7 @@ def test_the_service_answers_while_a_bad_archive_is_refused_by_name(client, wait
     [
         ("name=Mine", b"x", 422, "ame"),
         ("name=a--b", b"x", 422, "ame"),
+        ("name=flowers-", b"x", 422, "ame"),
         ("name=digits", b"x", 409, "There is a dataset 'digits' already"),
         ("name=empty", b"", 422, "nothing in the request"),
         ("name=big&size=9999", b"x", 422, "Size must be at most 512"),
@@ -169,6 +171,14 @@ def test_names_belong_to_their_owner():
     assert not is_visible(mine, "you")
     assert not is_visible(mine, None)
     assert is_visible("digits", "you")
+
+
+def test_a_name_that_ends_in_a_dash_is_its_owners_too():
+    """None is taken any more, but there may be some."""
+    stored = stored_name("flowers-", "me")
+    assert shown_name(stored) == "flowers-"
+    assert is_visible(stored, "me")
+    assert not is_visible(stored, "you")
 
 
 def test_what_is_still_being_sent_is_not_cleared_away(tmp_path, monkeypatch):

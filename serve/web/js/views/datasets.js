@@ -37,7 +37,7 @@ function dropZone(signal) {
   const status = h("p", { class: "hint", role: "status", id: "upload-status" });
   const bar = h("progress", { max: 1, value: 0, hidden: true, "aria-label": "Sent" });
   const trouble = h("div");
-  const name = h("input", { id: "upload-name", name: "name", autocomplete: "off", pattern: "[a-z0-9][a-z0-9_\\-]*", maxlength: "48" });
+  const name = h("input", { id: "upload-name", name: "name", autocomplete: "off", pattern: "[a-z0-9](-?[a-z0-9_])*", maxlength: "48" });
   const size = h("input", { id: "upload-size", name: "size", type: "number", min: "8", max: "512", placeholder: "automatic", "aria-describedby": "upload-size-hint" });
   const folder = h("input", { type: "file", id: "upload-folder", webkitdirectory: true, multiple: true, hidden: true });
   const file = h("input", { type: "file", id: "upload-file", accept: ".zip,.npz,.tar,.gz,.tgz,.bz2,.xz", hidden: true });
@@ -46,7 +46,7 @@ function dropZone(signal) {
     trouble.replaceChildren();
     try {
       const { blob, title, arrays = false } = await chosen();
-      if (!name.value) name.value = title.toLowerCase().replace(/[^a-z0-9_]+/g, "-").replace(/^[-_]+|-+$/g, "").slice(0, 48) || "images";
+      if (!name.value) name.value = title.toLowerCase().replace(/[^a-z0-9_]+/g, "-").slice(0, 48).replace(/^[-_]+|-+$/g, "") || "images";
       zone.setAttribute("aria-busy", "true");
       const onBytes = (sent, all) => {
         bar.hidden = false;
