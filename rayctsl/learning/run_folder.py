@@ -100,13 +100,16 @@ class RunFolder:
     def claim(self) -> Lease:
         """Become the one writer of this folder; what snapshots there are by now are taken over."""
         checkpoints = self.storage.inside("checkpoints")
-        lease = Lease(checkpoints.inside("lease"), f"the run in {self.storage}").take()
+        lease = self._lease().take()
         try:
             lease.begin_epoch(tuple(accepted_folders(checkpoints, newest_epoch(lease.storage))))
         except BaseException:
             lease.release()
             raise
         return lease
+
+    def _lease(self) -> Lease:
+        return Lease(self.storage.inside("checkpoints/lease"), f"the run in {self.storage}")
 
     def restore(self, lease: Lease | None = None) -> RunState | None:
         """The newest whole snapshot, or None; damaged newer ones are named on the way."""
@@ -139,8 +142,14 @@ class RunFolder:
         return bool(snapshot_folders(self.storage.inside("checkpoints")))
 
     def restart(self) -> None:
-        """Forget what was computed; the config stays."""
-        self.storage.delete_folder("checkpoints")
+        """Forget what was computed, unless somebody writes here; the config stays.
+
+        The lease stays too: its new epoch takes nothing over, so that what a former writer still writes never counts.
+        """
+        checkpoints = self.storage.inside("checkpoints")
+        with self._lease():
+            for folder in snapshot_folders(checkpoints):
+                checkpoints.delete_folder(folder)
 
     def snapshot_address(self, step: int, lease: Lease) -> str:
         """Where the files of a snapshot at this step go."""
