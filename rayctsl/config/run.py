@@ -46,7 +46,7 @@ class Config(Section):
     snapshot_every: Count = 500
     """Inner steps between two snapshots of the complete state."""
     keep_snapshots: Count = 3
-    """How many of the newest snapshots stay on disk."""
+    """How many of the newest whole snapshots stay on disk."""
     log_every: Count = 10
     """Inner steps per row of metrics.parquet."""
     tensorboard: bool | None = None

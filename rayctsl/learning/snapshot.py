@@ -86,7 +86,7 @@ def write_task_files(folder: Storage, states: Mapping[str, TaskState]) -> dict[s
 
 
 def write_snapshot(storage: Storage, state: RunState, keep: int = 3, lease: Lease | None = None) -> str:
-    """Write one snapshot and delete all but the newest `keep`; returns its folder's name."""
+    """Write one snapshot and delete all whole ones but the newest `keep`; returns its folder's name."""
     folder = snapshot_folder(state.step, lease)
     inside = storage.inside(folder)
     tasks = {**state.written, **write_task_files(inside, state.tasks)}
@@ -95,10 +95,22 @@ def write_snapshot(storage: Storage, state: RunState, keep: int = 3, lease: Leas
     if lease is not None:
         lease.check()
     inside.write(MANIFEST, manifest.to_bytes())
-    counting = accepted_folders(storage, lease.epoch if lease else None)
-    for old in set(snapshot_folders(storage)) - set(counting[-keep:]):
-        storage.delete_folder(old)
+    _delete_older(storage, folder, keep, lease.epoch if lease else None)
     return folder
+
+
+def _delete_older(storage: Storage, written: str, keep: int, epoch: Epoch | None) -> None:
+    """Delete what does not count, and of what does all up to the one just written but the newest `keep` whole ones.
+
+    A newer one stays until the run gets there: learners may be writing it. Nor does it take the place of one that is
+    whole, for it may be what a killed driver left, or damaged.
+    """
+    existing = snapshot_folders(storage)  # listed first: what learners begin in between is not among them
+    counting = accepted_folders(storage, epoch)
+    newer = {name for name in counting if name > written}
+    whole = [name for name in counting if name <= written and storage.exists(f"{name}/{MANIFEST}")]
+    for old in set(existing) - newer - set(whole[-keep:]):
+        storage.delete_folder(old)
 
 
 def snapshot_folder(step: int, lease: Lease | None = None) -> str:

@@ -40,6 +40,42 @@ def test_round_trip_and_only_the_newest_are_kept(tmp_path):
     assert torch.equal(read.tasks["a"]["counts"], torch.tensor([40, 0, 0]))
 
 
+@pytest.mark.parametrize("keep", [1, 3])
+def test_unfinished_snapshots_displace_no_whole_one(tmp_path, keep):
+    """As after drivers that were killed while they wrote the next one, and a stop before the run was there again."""
+    storage, unfinished = Storage(tmp_path), ["step-000001000", "step-000001000-000002", "step-000001000-000003"]
+    write_snapshot(storage, state(500), keep)
+    for folder in unfinished:
+        write_task_files(storage.inside(folder), state(1000).tasks)
+    write_snapshot(storage, state(700), keep)
+    assert snapshot_folders(storage) == ["step-000000500", "step-000000700"][-keep:] + unfinished
+    read, complaints = latest_snapshot(storage)
+    assert read is not None
+    assert (read.step, len(complaints)) == (700, 3)
+
+
+def test_an_unfinished_snapshot_goes_with_the_next_whole_one_of_its_step_or_later(tmp_path):
+    storage = Storage(tmp_path)
+    for step in (10, 20, 30):
+        write_task_files(storage.inside(f"step-{step:09d}"), state(step).tasks)
+    write_snapshot(storage, state(20), keep=3)
+    assert snapshot_folders(storage) == ["step-000000020", "step-000000030"]  # learners may be writing the last one
+    write_snapshot(storage, state(40), keep=3)
+    assert snapshot_folders(storage) == ["step-000000020", "step-000000040"]
+
+
+def test_a_damaged_newer_snapshot_displaces_no_whole_one(tmp_path):
+    """It has a manifest, and the run went on from the one before it."""
+    storage = Storage(tmp_path)
+    for step in (10, 20):
+        write_snapshot(storage, state(step), keep=2)
+    truncate(tmp_path / "step-000000020")
+    write_snapshot(storage, state(15), keep=1)
+    read, _ = latest_snapshot(storage)
+    assert read is not None
+    assert read.step == 15
+
+
 def test_what_learners_have_written_themselves_is_part_of_it(tmp_path):
     storage, whole = Storage(tmp_path), state(10)
     written = write_task_files(storage.inside(snapshot_folder(10)), whole.tasks)
