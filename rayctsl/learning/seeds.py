@@ -95,6 +95,8 @@ def run_seed(
     kind, count = choose_device(), torch.accelerator.device_count()
     tuner = work.tuner(seed, kind if kind == "cpu" else f"{kind}:{seed % count}")
     storage, saved = Storage(work.folder), time.monotonic()
+    for point in tuner.curve:  # of the file: a call before this one saved it also when it diverged
+        check_point(seed, point)
     if on_point and tuner.curve:
         on_point(seed, tuner.curve[-1])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from torch import nn
 from rayctsl.config import FinetuneConfig, ModelConfig
 from rayctsl.data.library import Dataset
 from rayctsl.learning import seeds
-from rayctsl.learning.finetune import CurvePoint
+from rayctsl.learning.finetune import CurvePoint, Diverged
 from rayctsl.learning.seeds import SeedWork, run_seed, run_seeds
 from rayctsl.learning.start import Start
 from rayctsl.models.own import UserModel
@@ -51,6 +52,19 @@ def test_a_seed_that_is_stopped_keeps_its_last_step(shifted: Dataset, tmp_path: 
     work = SeedWork(RANDOM, shifted, RECIPE, str(tmp_path))
     run_seed(work, 0, lambda seed, point: done.append(point.step), stopped=lambda: len(done) == 2)
     assert (done, work.tuner(0).step) == ([1, 2], 2)
+
+
+@pytest.mark.parametrize("evaluate_every", [1, 3])  # it is noticed on the way, and at the end
+def test_a_seed_that_diverged_says_so_every_time(shifted: Dataset, tmp_path: Path, evaluate_every: int) -> None:
+    """Its file has the point that is no number, and a call that finds it there must not take it for a result."""
+    recipe = RECIPE.model_copy(update={"alpha": 1e25, "evaluate_every": evaluate_every})
+    work, said, told = SeedWork(RANDOM, shifted, recipe, str(tmp_path)), [], list[CurvePoint]()
+    for _ in range(3):
+        with pytest.raises(Diverged) as refusal:
+            run_seed(work, 0, lambda seed, point: told.append(point))
+        said.append(str(refusal.value))
+    assert said == 3 * said[:1]
+    assert all(math.isfinite(point.loss) for point in told)
 
 
 def test_an_own_model_is_trained_here_however_many_processes_are_asked_for(shifted: Dataset, tmp_path: Path) -> None:
