@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from sqlalchemy import Row
 
@@ -82,6 +82,14 @@ class NewJob:
     key: str | None = None  # the client's Idempotency-Key
     owner: str | None = None
     webhook: tuple[str, str] | None = None  # address and secret of whoever is to be told of the end
+
+
+class QueueLimits(TypedDict):
+    """What bounds the jobs that are accepted."""
+
+    max_queued: int
+    max_share: NotRequired[int | None]  # jobs of one owner that may wait
+    max_per_day: NotRequired[int | None]  # that it may ask for in 24 hours
 
 
 @dataclass(frozen=True)

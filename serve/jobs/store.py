@@ -20,6 +20,7 @@ from serve.jobs.rows import (
     KeyReusedError,
     NewJob,
     QueueFullError,
+    QueueLimits,
     QuotaError,
     ShareFullError,
     Slot,
@@ -41,44 +42,21 @@ class JobStore:
     def close(self) -> None:
         self._engine.dispose()
 
-    def create(
-        self, new: NewJob, *, max_queued: int, max_share: int | None = None, max_per_day: int | None = None
-    ) -> tuple[JobRow, bool]:
-        """Accept a job, or find the one that the same key made; the bool says that it is new.
-
-        Args:
-            max_share: how many jobs of one owner may wait.
-            max_per_day: how many it may ask for in 24 hours.
-        """
+    def create(self, new: NewJob, **limits: Unpack[QueueLimits]) -> tuple[JobRow, bool]:
+        """Accept a job, or find the one that the same key made; the bool says that it is new."""
         with self._writing() as connection:
             connection.execute(select(GATE.c.id).with_for_update())
             if (earlier := _find_key(connection, new.fingerprint, new.key, new.owner)) is not None:
                 return earlier, False
-            queued = select(func.count()).where(JOBS.c.status == "queued")
-            own = queued.where(JOBS.c.owner == new.owner)
-            if max_share is not None and connection.execute(own).scalar_one() >= max_share:
-                raise ShareFullError
-            if max_per_day is not None and _asked_today(connection, new.owner) >= max_per_day:
-                raise QuotaError
-            if connection.execute(queued).scalar_one() >= max_queued:
-                raise QueueFullError
-            values = {
-                "id": f"ft-{secrets.token_hex(8)}",
-                "status": "queued",
-                "request": dict(new.request),
-                "spec": new.spec.to_json(),
-                "fingerprint": new.fingerprint,
-                "idempotency_key": _scoped(new.key, new.owner),
-                "owner": new.owner,
-                "created_at": round(time.time(), 3),
-            }
-            connection.execute(insert(JOBS).values(values))
-            if new.webhook is not None:
-                url, secret = new.webhook
-                waiting = {"job": values["id"], "url": url, "secret": secret, "status": "waiting"}
-                connection.execute(insert(WEBHOOKS).values(waiting))
-            query = select(*FIELDS).where(JOBS.c.id == values["id"])
-            return read_row(connection.execute(query).one()), True
+            _check_room(connection, new.owner, 1, **limits)
+            return _insert(connection, new), True
+
+    def create_all(self, asked: Sequence[NewJob], **limits: Unpack[QueueLimits]) -> list[JobRow]:
+        """Accept all jobs of one owner, in this order, or none: what is refused leaves no trace."""
+        with self._writing() as connection:
+            connection.execute(select(GATE.c.id).with_for_update())
+            _check_room(connection, asked[0].owner, len(asked), **limits)
+            return [_insert(connection, new) for new in asked]
 
     def find_key(self, fingerprint: str, key: str | None, owner: str | None = None) -> JobRow | None:
         """The job that the same key made."""
@@ -231,6 +209,46 @@ class JobStore:
     def _writing(self) -> Iterator[Connection]:
         with self._engine.connect().execution_options(writes=True) as connection, connection.begin():
             yield connection
+
+
+def _check_room(
+    connection: Connection,
+    owner: str | None,
+    jobs: int,
+    *,
+    max_queued: int,
+    max_share: int | None = None,
+    max_per_day: int | None = None,
+) -> None:
+    """Whether so many more jobs of an owner are within the limits; asked behind the gate."""
+    queued = select(func.count()).where(JOBS.c.status == "queued")
+    own = queued.where(JOBS.c.owner == owner)
+    if max_share is not None and connection.execute(own).scalar_one() + jobs > max_share:
+        raise ShareFullError
+    if max_per_day is not None and _asked_today(connection, owner) + jobs > max_per_day:
+        raise QuotaError
+    if connection.execute(queued).scalar_one() + jobs > max_queued:
+        raise QueueFullError
+
+
+def _insert(connection: Connection, new: NewJob) -> JobRow:
+    values = {
+        "id": f"ft-{secrets.token_hex(8)}",
+        "status": "queued",
+        "request": dict(new.request),
+        "spec": new.spec.to_json(),
+        "fingerprint": new.fingerprint,
+        "idempotency_key": _scoped(new.key, new.owner),
+        "owner": new.owner,
+        "created_at": round(time.time(), 3),
+    }
+    connection.execute(insert(JOBS).values(values))
+    if new.webhook is not None:
+        url, secret = new.webhook
+        waiting = {"job": values["id"], "url": url, "secret": secret, "status": "waiting"}
+        connection.execute(insert(WEBHOOKS).values(waiting))
+    query = select(*FIELDS).where(JOBS.c.id == values["id"])
+    return read_row(connection.execute(query).one())
 
 
 def _asked_today(connection: Connection, owner: str | None) -> int:

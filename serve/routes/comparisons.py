@@ -11,10 +11,10 @@ from starlette.responses import JSONResponse, Response
 
 from rayctsl.config import RecipeConfig
 from serve.comparisons import Comparison, Rows, leaderboard, new_comparison, rows_of
-from serve.jobs.rows import JobRow
 from serve.jobs.view import dump_job, show_job
+from serve.keys import Caller
 from serve.problems import HttpProblem, documented
-from serve.routes.finetune import accept, cancel, prefix_of, require_json
+from serve.routes.finetune import accept_all, cancel, prefix_of, require_json
 from serve.routes.initializations import Fresh
 from serve.schemas import DATASET_NAME, ID, FinetuneRequest, RecipeRequest
 from serve.service import Service, caller_of, service_of
@@ -73,33 +73,40 @@ class ComparisonDocument(BaseModel):
 def create_comparison(service: Fresh, request: Request, body: ComparisonRequest) -> Response:
     """Run every initialization on the dataset with the same recipe, seeds and batches."""
     names = tuple(dict.fromkeys(body.initializations))
-    if len(names) * body.seeds > MAX_JOBS:
-        detail = f"A comparison may have {MAX_JOBS} jobs: {len(names)} x {body.seeds} are more."
-        raise HttpProblem(409, detail, "too-many-jobs")
+    caller = caller_of(request)
+    _check_size(service, caller, len(names), body.seeds)
     recipe = body.model_dump(include=set(RecipeConfig.model_fields))
-    caller, made = caller_of(request), {name: list[JobRow]() for name in names}
-    try:
-        for seed in range(body.seeds):  # seed by seed, so that early numbers compare everybody
-            for name in names:
-                asked = FinetuneRequest(
-                    **recipe,
-                    dataset=body.dataset,
-                    initialization=name,
-                    seed=seed,
-                    compare_with_scratch=body.compare_with_scratch and name == names[0],
-                    label=f"comparison, seed {seed}",
-                )
-                made[name].append(accept(service, asked, caller)[0])
-    except HttpProblem:
-        for job in [cancel(service, job) for jobs in made.values() for job in jobs]:
-            if job.ended:  # one that a worker has already taken ends by itself, and is listed as cancelled
-                service.removal.job(job)
-        raise
-    jobs = {name: tuple(job.id for job in of) for name, of in made.items()}
+    asked = [
+        FinetuneRequest(
+            **recipe,
+            dataset=body.dataset,
+            initialization=name,
+            seed=seed,
+            compare_with_scratch=body.compare_with_scratch and name == names[0],
+            label=f"comparison, seed {seed}",
+        )
+        for seed in range(body.seeds)  # seed by seed, so that early numbers compare everybody
+        for name in names
+    ]
+    made = accept_all(service, asked, caller)
+    jobs = {name: tuple(job.id for job in made[place :: len(names)]) for place, name in enumerate(names)}
     comparison = new_comparison(caller.name, body.dataset, names, body.seeds, jobs)
     service.comparisons.save(comparison)
     document, prefix = _show(service, request, comparison), prefix_of(request)
     return JSONResponse(document.model_dump(mode="json"), 202, {"location": f"{prefix}/comparisons/{comparison.id}"})
+
+
+def _check_size(service: Service, caller: Caller, names: int, seeds: int) -> None:
+    """What never fits is told so at once: trying again later would not help."""
+    limits = (
+        (MAX_JOBS, f"A comparison may have {MAX_JOBS} jobs"),
+        (caller.queue_share, f"{caller.queue_share} jobs of this key may wait"),
+        (caller.jobs_per_day, f"This key may ask for {caller.jobs_per_day} jobs in 24 hours"),
+        (service.settings.max_queued, f"{service.settings.max_queued} jobs may wait here"),
+    )
+    for most, limit in limits:
+        if most is not None and names * seeds > most:
+            raise HttpProblem(409, f"{limit}: {names} x {seeds} are more.", "too-many-jobs")
 
 
 @router.get("/comparisons", operation_id="list_comparisons", responses=documented(404, 422))

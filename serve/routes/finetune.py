@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path as FilePath
 from typing import Annotated
 
@@ -16,7 +18,16 @@ from rayctsl.jobs.contracts import JobSpec, Result, Source, Status
 from rayctsl.jobs.files import MODEL, attempt_folder, job_folder
 from rayctsl.storage import Storage, open_regular
 from serve.files import FileAnswer
-from serve.jobs.rows import JobChange, JobRow, KeyReusedError, NewJob, QueueFullError, QuotaError, ShareFullError
+from serve.jobs.rows import (
+    JobChange,
+    JobRow,
+    KeyReusedError,
+    NewJob,
+    QueueFullError,
+    QueueLimits,
+    QuotaError,
+    ShareFullError,
+)
 from serve.jobs.view import dump_job, show_job
 from serve.keys import Caller
 from serve.problems import HttpProblem, documented
@@ -89,17 +100,38 @@ def create_job(service: Fresh, request: Request, body: FinetuneRequest, idempote
 
 def accept(service: Service, body: FinetuneRequest, caller: Caller, key: str | None = None) -> tuple[JobRow, bool]:
     """Put a job into the queue, within its owner's share and quota, and wake the dispatcher."""
+    asked = _build_job(service, body, caller, key)
+    with _within_limits(service, caller) as limits:
+        job, new = service.store.create(asked, **limits)
+    service.hurry()
+    return job, new
+
+
+def accept_all(service: Service, bodies: Sequence[FinetuneRequest], caller: Caller) -> list[JobRow]:
+    """The same for several jobs, all or none."""
+    asked = [_build_job(service, body, caller) for body in bodies]
+    with _within_limits(service, caller) as limits:
+        jobs = service.store.create_all(asked, **limits)
+    service.hurry()
+    return jobs
+
+
+def _build_job(service: Service, body: FinetuneRequest, caller: Caller, key: str | None = None) -> NewJob:
     spec = build_spec(service, body, caller)
     webhook = (body.webhook.url, body.webhook.secret) if body.webhook else None
     wanted = body.model_dump(mode="json", exclude={"webhook"})
-    asked = NewJob(wanted, spec, _fingerprint(body), key, caller.name, webhook)
+    return NewJob(wanted, spec, _fingerprint(body), key, caller.name, webhook)
+
+
+@contextlib.contextmanager
+def _within_limits(service: Service, caller: Caller) -> Iterator[QueueLimits]:
+    """The limits of a caller, and what it is told when they are reached."""
     try:
-        job, new = service.store.create(
-            asked,
-            max_queued=service.settings.max_queued,
-            max_share=caller.queue_share,
-            max_per_day=caller.jobs_per_day,
-        )
+        yield {
+            "max_queued": service.settings.max_queued,
+            "max_share": caller.queue_share,
+            "max_per_day": caller.jobs_per_day,
+        }
     except QueueFullError:
         detail = f"{service.settings.max_queued} jobs are waiting already; try again later."
         raise HttpProblem(429, detail, "queue-full", RETRY) from None
@@ -109,8 +141,6 @@ def accept(service: Service, body: FinetuneRequest, caller: Caller, key: str | N
     except QuotaError:
         detail = f"This key may ask for {caller.jobs_per_day} jobs in 24 hours; try again tomorrow."
         raise HttpProblem(429, detail, "quota-used", {"retry-after": "3600"}) from None
-    service.hurry()
-    return job, new
 
 
 def _fingerprint(body: FinetuneRequest) -> str:

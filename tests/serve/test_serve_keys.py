@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import time
@@ -265,3 +266,52 @@ def test_a_deleted_job_counts_for_a_day_from_when_it_was_asked_for(
     assert ask("POST", "/finetune", key, json=BODY).json()["type"] == "quota-used"
     monkeypatch.setattr("serve.jobs.store.time", SimpleNamespace(time=lambda: now + 25 * 3600))
     assert ask("POST", "/finetune", key, json=BODY).status_code == 202
+
+
+def compared(service: Service) -> dict[str, object]:
+    """A comparison that asks for two jobs a seed."""
+    for number in range(2):
+        make_initialization(Path(service.storage.root), number)
+    service.index.refresh()
+    return {"dataset": "stripes", "initializations": sorted(service.index.by_id)[-2:], "steps": 3}
+
+
+@pytest.mark.parametrize("limit", ["queue-full", "share-full", "quota-used"])
+def test_a_comparison_that_is_refused_costs_nothing_and_starts_nothing(
+    limit: str, inside: Service, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body, woken = compared(inside), list[str]()
+    if limit == "queue-full":
+        inside.settings = dataclasses.replace(inside.settings, max_queued=4)
+    share, a_day = 4 if limit == "share-full" else None, 4 if limit == "quota-used" else 5
+    key = inside.keys.add(Caller("lab", ("read", "finetune"), queue_share=share, jobs_per_day=a_day))
+    first = ask("POST", "/finetune", key, json=BODY).json()["id"]
+    monkeypatch.setattr(inside, "hurry", lambda: woken.append("woken"))
+    for _ in range(3):
+        refused = ask("POST", "/comparisons", key, json={**body, "seeds": 2})
+        assert (refused.status_code, refused.json()["type"]) == (429, limit)
+    unknown = {**body, "initializations": [*inside.index.by_id, "nothing"], "seeds": 1}
+    assert ask("POST", "/comparisons", key, json=unknown).status_code == 404
+    assert woken == []
+    assert [job["id"] for job in ask("GET", "/finetune", key).json()["data"]] == [first]
+    assert [ask("POST", "/finetune", key, json=BODY).status_code for _ in range(3)] == [202] * 3, (
+        "all are still its own"
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ({"queue_share": 3}, "3 jobs of this key may wait: 2 x 2 are more."),
+        ({"jobs_per_day": 3}, "This key may ask for 3 jobs in 24 hours: 2 x 2 are more."),
+        ({}, "5 jobs may wait here: 2 x 3 are more."),
+    ],
+)
+def test_a_comparison_that_never_fits_is_not_to_be_tried_again(
+    limits: dict[str, int], told: str, inside: Service, ask: Ask
+) -> None:
+    inside.settings = dataclasses.replace(inside.settings, max_queued=5)
+    key = inside.keys.add(Caller("lab", ("read", "finetune"), **limits))
+    refused = ask("POST", "/comparisons", key, json={**compared(inside), "seeds": 2 if limits else 3})
+    assert (refused.status_code, refused.json()["type"], refused.json()["detail"]) == (409, "too-many-jobs", told)
+    assert "retry-after" not in refused.headers
