@@ -23,6 +23,7 @@ from serve.problems import HttpProblem, log
 from serve.schemas import DatasetDocument
 
 REFRESH_SECONDS = 5.0
+AGAIN_SECONDS = 1.0  # between looks for names that are missing
 THUMBNAILS = 10
 
 
@@ -57,13 +58,18 @@ class DatasetCatalog:
     def __init__(self, root: str | None):
         self._root = data_root(root)
         self._lock = threading.Lock()
-        self._looked = float("-inf")
+        self._looked = self._missed = float("-inf")
         self._datasets: dict[str, DatasetDocument] = {}
         self._thumbnails: dict[str, tuple[int, bytes]] = {}  # with the time of the file
 
-    def all(self) -> dict[str, DatasetDocument]:
+    def all(self, wanted: str | None = None) -> dict[str, DatasetDocument]:
+        """What was seen a few seconds ago; looks again for one that is wanted and missing: others may have made it."""
         with self._lock:
-            if time.monotonic() - self._looked > REFRESH_SECONDS:
+            old = time.monotonic() - self._looked > REFRESH_SECONDS
+            if not old and wanted is not None and wanted not in self._datasets:
+                old = time.monotonic() - self._missed > AGAIN_SECONDS  # a misspelt name is no look at each request
+                self._missed = time.monotonic() if old else self._missed
+            if old:
                 self._datasets = self._look()
                 self._thumbnails = {name: kept for name, kept in self._thumbnails.items() if name in self._datasets}
                 self._looked = time.monotonic()
@@ -80,7 +86,9 @@ class DatasetCatalog:
 
     def require(self, name: str) -> DatasetDocument:
         """The dataset of a stored name, or the problem with it."""
-        known = self.all()
+        known = self.all(wanted=name)
+        if name not in known and is_private(name):
+            raise unknown_dataset(shown_name(name))
         if name not in known:
             guess = closest_name(name, [each for each in known if not is_private(each)])
             hint = f"did you mean '{guess}'?" if guess else "GET /datasets lists all."
@@ -89,6 +97,19 @@ class DatasetCatalog:
             detail = f"Dataset '{name}' is known but not prepared: run python -m rayctsl.data prepare {name}"
             raise HttpProblem(409, detail, "dataset-not-prepared")
         return known[name]
+
+    def is_taken(self, name: str) -> bool:
+        """Whether there is one of this name at this moment, whatever was seen a few seconds ago."""
+        if name in CATALOG or name in EMBEDDED:
+            return True
+        try:
+            place = open_root(self._root)
+            if name not in place.names():
+                return False
+            place.describe(name)
+        except (ValueError, OSError):  # damaged, or the root does not answer
+            return name in self.all()
+        return True
 
     def thumbnail(self, name: str) -> bytes | None:
         """A picture of the first classes; only of what lies prepared on a local disk: nothing is made for it."""

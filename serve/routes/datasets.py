@@ -112,7 +112,7 @@ def thumbnail(service: Here, request: Request, name: Name) -> Response:
 def find_stored(service: Service, request: Request, name: str) -> str:
     """The name in the data root that a caller's name stands for; their own first, then everybody's."""
     stored = service.uploads.resolve(name, caller_of(request).name)
-    if service.uploads.inbox.find(stored) is not None or stored in service.datasets.all():
+    if service.uploads.inbox.find(stored) is not None or stored in service.datasets.all(wanted=stored):
         return stored
     raise unknown_dataset(name)
 

@@ -63,7 +63,7 @@ async def create_dataset(
 def _check(service: Service, request: Request, upload: Upload, bounded: bool) -> int:
     """Whether the name is free and the announced size within bounds, before anything is read; how much may come."""
     name, earlier = upload.name, service.uploads.inbox.find(upload.stored)
-    if upload.stored in service.datasets.all() and (earlier is None or earlier.status == "ready"):
+    if (earlier is None or earlier.status == "ready") and service.datasets.is_taken(upload.stored):
         raise HttpProblem(409, f"There is a dataset '{name}' already: choose another name or delete it.", "name-taken")
     if earlier is not None and earlier.status == "importing":
         raise HttpProblem(409, f"Dataset '{name}' is being imported.", "upload-busy")

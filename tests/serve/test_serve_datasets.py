@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
 from fastapi import FastAPI
 
 from rayctsl.data.library import open_dataset
+from rayctsl.data.local_root import Description
 from serve.bench.instance import DATASET, make_dataset
 from serve.datasets import DatasetCatalog, stored_name
 from serve.inbox import Upload
@@ -45,6 +47,14 @@ def test_ones_own_dataset_takes_the_place_of_everybodys_of_that_name(
         for key in (mine, yours)
     ]
     assert sources == [["imported"], ["embedded"]]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that a service's datasets are looked up by."""
+    now = [1000.0]
+    monkeypatch.setattr("serve.datasets.time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
 
 
 def test_a_damaged_dataset_hides_no_other(tmp_path: Path) -> None:
@@ -131,3 +141,53 @@ def test_nothing_is_drawn_for_a_guest_who_wants_to_see_it(application: FastAPI, 
     for picture in ("sheet", "thumbnail"):
         assert ask("GET", f"/datasets/operators/{picture}").status_code == 204
     assert [path.name for path in (tmp_path / "data").iterdir()] == [DATASET]
+
+
+def test_a_dataset_that_another_service_has_just_made_can_be_used(tmp_path: Path, clock: list[float]) -> None:
+    catalog = DatasetCatalog(str(tmp_path))
+    catalog.all()
+    make_dataset(tmp_path)
+    assert catalog.require(DATASET).prepared
+
+
+def test_a_misspelt_name_costs_a_look_a_second_at_most(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, looks, prepared = DatasetCatalog(str(tmp_path)), list[float](), DatasetCatalog._prepared
+
+    def counted(catalog: DatasetCatalog) -> Iterator[tuple[str, Description]]:
+        looks.append(clock[0])
+        return prepared(catalog)
+
+    monkeypatch.setattr(DatasetCatalog, "_prepared", counted)
+    for _ in range(40):
+        with pytest.raises(HttpProblem, match="'nothing' is unknown"):
+            catalog.require("nothing")
+        clock[0] += 0.1
+    assert 4 <= len(looks) <= 5
+
+
+def test_a_dataset_is_told_by_the_name_that_its_owner_gave_it(tmp_path: Path) -> None:
+    with pytest.raises(HttpProblem) as caught:
+        DatasetCatalog(str(tmp_path)).require(stored_name("birds", "lab"))
+    assert caught.value.detail == "Dataset 'birds' is unknown; GET /datasets lists all."
+
+
+def test_a_name_is_taken_or_free_as_soon_as_another_service_has_made_it_so(
+    application: FastAPI, ask: Ask, tmp_path: Path, clock: list[float]
+) -> None:
+    service = application.state.service
+    taken = (409, "name-taken")
+
+    def sent(name: str) -> tuple[int, str]:
+        answer = ask("POST", f"/datasets?name={name}", content=b"")
+        return answer.status_code, answer.json()["type"]
+
+    assert sent(DATASET) == taken
+    shutil.rmtree(tmp_path / "data" / DATASET)
+    assert sent(DATASET)[0] == 422, "free, and there is nothing in the request"
+    make_dataset(tmp_path / "data")
+    (tmp_path / "data" / DATASET).rename(tmp_path / "data" / "birds")
+    service.uploads.inbox.write(Upload(name="birds", stored="birds", status="ready"))
+    assert sent("birds") == taken, "otherwise it would be sent over"
+    assert [sent(name) for name in ("digits", "cub")] == [taken, taken], "those that a service always knows"
