@@ -16,6 +16,7 @@ from rayctsl.contract import Json, JsonObject
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 RETRIES = 5
+PATIENCE_SECONDS = 60.0  # at a time, whatever a service says
 
 
 class Content(TypedDict, total=False):
@@ -30,11 +31,16 @@ class Content(TypedDict, total=False):
 
 
 class ServiceError(ValueError):
-    """The service refused, with its own sentence; `status` is the HTTP status, 0 when it was not reached."""
+    """The service refused, with its own sentence.
 
-    def __init__(self, message: str, status: int = 0):
+    Args:
+        status: the HTTP status, 0 when it was not reached.
+        kind: the problem's name for programs, if it has one.
+    """
+
+    def __init__(self, message: str, status: int = 0, kind: str = ""):
         super().__init__(message)
-        self.status = status
+        self.status, self.kind = status, kind
 
     @property
     def exit_code(self) -> int:
@@ -117,7 +123,10 @@ class ServiceConnection:
         for attempt in range(RETRIES):
             try:
                 answer = self._http.request(method, path, **options)
-                break
+                seconds = _asked_to_wait(answer) if method == "GET" else None
+                if seconds is None or attempt == RETRIES - 1:
+                    break
+                time.sleep(seconds)
             except httpx.TransportError as error:
                 if attempt == RETRIES - 1 or not (retry or method == "GET"):
                     raise ServiceError(f"the service at {self.url} does not answer: {error}") from None
@@ -126,14 +135,23 @@ class ServiceConnection:
         return answer
 
 
+def _asked_to_wait(answer: httpx.Response) -> float | None:
+    """Seconds after which a busy service may be asked again; None if it does not say so."""
+    text = answer.headers.get("retry-after", "")
+    if answer.status_code not in (429, 503) or not text.isdecimal():
+        return None
+    return min(float(text), PATIENCE_SECONDS)
+
+
 def check(answer: httpx.Response) -> None:
     if answer.is_success:
         return
     try:
-        detail = answer.json()["detail"]
+        problem = answer.json()
+        detail, kind = problem["detail"], problem.get("type", "")
     except (ValueError, KeyError, TypeError):
-        detail = f"the service answers {answer.status_code}"
-    raise ServiceError(str(detail), answer.status_code)
+        detail, kind = f"the service answers {answer.status_code}", ""
+    raise ServiceError(str(detail), answer.status_code, kind)
 
 
 def quoted(identifier: str) -> str:

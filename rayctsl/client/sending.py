@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from rayctsl.client.connection import RETRIES, ServiceConnection, ServiceError, check, quoted
+from rayctsl.client.connection import RETRIES, ServiceConnection, ServiceError, check, quoted, sha256_of
 from rayctsl.contract import JsonObject
 
 BLOCK = 2**20
@@ -30,24 +30,31 @@ class Sending(ServiceConnection):
         total = archive.stat().st_size
         params: dict[str, str | int] = {"name": name}
         params.update({key: value for key, value in query.items() if value is not None})
+        before = there = self._find(name)
         for attempt in range(RETRIES):
-            start = self._received(name, total)
+            start = _received(there, total)
             headers = {"Content-Range": f"bytes {start}-{total - 1}/{total}", "Content-Length": str(total - start)}
             try:
                 content = _blocks(archive, start, on_bytes)
                 check(self._http.post("/datasets", params=params, content=content, headers=headers, timeout=120.0))
                 return
-            except httpx.TransportError as error:
+            except (httpx.TransportError, ServiceError) as error:
+                # After a break the service may still be at what came before it, as at the checksum of all.
+                if isinstance(error, ServiceError) and not (attempt and error.kind == "upload-busy"):
+                    raise
                 if attempt == RETRIES - 1:
-                    raise ServiceError(f"the upload broke off: {error}; run it again") from None
+                    raise ServiceError(f"the upload broke off: {str(error).rstrip('.')}; run it again") from None
                 time.sleep(0.5 * 2**attempt)
+            there = self._find(name)
+            if there != before and _is_whole(there, archive):  # only the answer was lost
+                return
 
-    def _received(self, name: str, total: int) -> int:
+    def _find(self, name: str) -> JsonObject | None:
         try:
-            there = self._ask("GET", f"/datasets/{quoted(name)}").json()
+            found: JsonObject = self._ask("GET", f"/datasets/{quoted(name)}").json()
         except ServiceError:
-            return 0
-        return int(there["received"]) if there["status"] == "receiving" and there["total"] == total else 0
+            return None
+        return found
 
     def _imported(self, name: str, on_stage: Callable[[str], None] | None) -> JsonObject:
         while True:
@@ -59,6 +66,19 @@ class Sending(ServiceConnection):
             if on_stage and dataset["stage"]:
                 on_stage(dataset["stage"])
             time.sleep(POLL_SECONDS)
+
+
+def _received(there: JsonObject | None, total: int) -> int:
+    if there is None:
+        return 0
+    return int(there["received"]) if there["status"] == "receiving" and there["total"] == total else 0
+
+
+def _is_whole(there: JsonObject | None, archive: Path) -> bool:
+    """Whether the service has all of this archive, and not of another by its name."""
+    if there is None or there["status"] not in ("importing", "ready"):
+        return False
+    return there.get("sha256") in (None, sha256_of(archive))
 
 
 def _blocks(archive: Path, start: int, on_bytes: Callable[[int, int], None] | None) -> Iterator[bytes]:

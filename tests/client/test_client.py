@@ -13,10 +13,10 @@ from typing import ClassVar
 import httpx
 import pytest
 
-from rayctsl.client import Client, ServiceError
+from rayctsl.client import Client, ServiceError, sending
 from rayctsl.client.connection import RETRIES
-from rayctsl.client.sending import Sending
 from rayctsl.commands.client import main
+from rayctsl.contract import JsonObject
 from serve.bench.instance import Instance, make_dataset, make_initialization
 from tests.serve.warm import WarmInstance
 
@@ -268,12 +268,5 @@ def test_bad_usage_is_one_line(capsys: pytest.CaptureFixture[str], arguments: li
         ({"status": "failed", "received": 1000, "total": 1000}, 0),
     ],
 )
-def test_only_the_same_archive_is_sent_on(there: dict[str, object], start: int) -> None:
-    class Told(Sending):
-        def __init__(self) -> None:
-            """No connection: what the service would say is given."""
-
-        def _ask(self, *asked: object, **options: object) -> httpx.Response:
-            return httpx.Response(200, json=there)
-
-    assert Told()._received("holiday", 1000) == start
+def test_only_the_same_archive_is_sent_on(there: JsonObject, start: int) -> None:
+    assert sending._received(there, 1000) == start

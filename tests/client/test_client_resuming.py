@@ -145,3 +145,115 @@ def test_what_breaks_off_again_and_again_is_told_at_last(what: str, tmp_path: Pa
     with Told(answer) as client, pytest.raises(ServiceError, match="broke off: cut; run it again"):
         client.upload("holiday", tmp_path / "images.zip") if what == "upload" else client.download("ft-1", tmp_path)
     assert len(asked) == RETRIES
+
+
+def whole(status: str, **more: str) -> dict[str, object]:
+    """What the service says of an upload of which it has all."""
+    return {"status": status, "received": 6, "total": 6, "stage": "", "error": None, **more}
+
+
+@pytest.mark.parametrize("found", ["importing", "ready"])
+@pytest.mark.parametrize("checksum", [{}, {"sha256": hashlib.sha256(b"images").hexdigest()}])
+def test_an_upload_of_which_only_the_answer_was_lost_is_not_sent_again(
+    found: str, checksum: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "images.zip").write_bytes(b"images")
+    asked = list[str]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.method)
+        if request.method == "POST":
+            assert request.content == b"images"
+            raise httpx.ReadError("cut")
+        if "POST" not in asked:
+            return httpx.Response(404, json={"detail": "unknown"})
+        return httpx.Response(200, json=whole(found if len(asked) == 3 else "ready", **checksum))
+
+    with Told(answer) as client:
+        assert client.upload("flowers", tmp_path / "images.zip")["status"] == "ready"
+    assert asked == ["GET", "POST", "GET", "GET"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, whole("ready", sha256="of another")),
+        (whole("ready"), whole("ready")),  # there was one of this name from the first
+    ],
+)
+def test_an_upload_is_not_taken_for_another_dataset_of_its_name(
+    before: dict[str, object] | None, after: dict[str, object], tmp_path: Path
+) -> None:
+    (tmp_path / "images.zip").write_bytes(b"images")
+    sent = list[bytes]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            known = after if sent else before
+            return httpx.Response(200, json=known) if known else httpx.Response(404, json={"detail": "unknown"})
+        sent.append(request.content)
+        if len(sent) == 1:
+            raise httpx.ReadError("cut")
+        return httpx.Response(409, json={"type": "name-taken", "detail": "There is a dataset 'flowers' already."})
+
+    with Told(answer) as client, pytest.raises(ServiceError, match="There is a dataset 'flowers' already"):
+        client.upload("flowers", tmp_path / "images.zip")
+    assert len(sent) == 2
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_a_service_that_is_still_at_what_came_before_the_break_is_waited_for(broken: bool, tmp_path: Path) -> None:
+    (tmp_path / "images.zip").write_bytes(b"images")
+    sent = list[bytes]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            done = len(sent) == 3
+            return httpx.Response(200, json=whole("ready")) if done else httpx.Response(404, json={"detail": "unknown"})
+        sent.append(request.content)
+        if len(sent) == 1 and broken:
+            raise httpx.ReadError("cut")
+        return httpx.Response(409, json={"type": "upload-busy", "detail": "Dataset 'flowers' is being sent already."})
+
+    with Told(answer) as client:
+        if broken:
+            assert client.upload("flowers", tmp_path / "images.zip")["status"] == "ready"
+        else:
+            with pytest.raises(ServiceError, match="is being sent already") as refused:
+                client.upload("flowers", tmp_path / "images.zip")
+            assert refused.value.exit_code == 2
+    assert len(sent) == (3 if broken else 1)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_question_waits_as_long_as_the_service_says(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited, answers = list[float](), ["7", "3600", "", None]
+    monkeypatch.setattr("rayctsl.client.connection.time.sleep", waited.append)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        left = answers.pop(0)
+        if left is None:
+            return httpx.Response(200, json={"id": "ft-1"})
+        return httpx.Response(status, json={"detail": "wait a moment"}, headers={"retry-after": left} if left else {})
+
+    with Told(answer) as client:
+        with pytest.raises(ServiceError, match="wait a moment"):
+            client.job("ft-1")  # the third answer does not say how long
+        assert client.job("ft-1") == {"id": "ft-1"}
+    assert waited == [7.0, 60.0]
+
+
+@pytest.mark.parametrize(("method", "tries"), [("GET", RETRIES), ("POST", 1)])
+def test_a_service_that_is_always_busy_is_asked_so_often_and_what_changes_something_once(
+    method: str, tries: int
+) -> None:
+    asked = list[str]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.method)
+        return httpx.Response(429, json={"detail": "wait a moment"}, headers={"retry-after": "1"})
+
+    with Told(answer) as client, pytest.raises(ServiceError, match="wait a moment") as refused:
+        client.job("ft-1") if method == "GET" else client.finetune("digits")
+    assert asked == [method] * tries
+    assert refused.value.status == 429
