@@ -110,14 +110,20 @@ def plot_coordinates(rows: Rows) -> Any:
 
 
 class _Scale:
-    """Places the values of one dimension between 0 and 1: numbers by size or magnitude, words in turn."""
+    """Places the values of one dimension between 0 and 1: numbers by size or magnitude, words in turn.
+
+    A trial that has no value, such as another method's option, is placed below them.
+    """
 
     def __init__(self, rows: Rows, key: str):
+        self.partial = any(row[key] is None for row in rows)
         self.values = [value for value in _distinct(rows, key) if value is not None]
         self.numeric = all(isinstance(value, (int, float)) for value in self.values)
         self.logarithmic = self.numeric and self.values[0] > 0 and self.values[-1] / self.values[0] >= 20
 
     def __call__(self, value: Any) -> float:
+        if value is None:
+            return -0.1
         if not self.numeric:
             return self.values.index(value) / max(1, len(self.values) - 1)
         low, high, at = (math.log(v) if self.logarithmic else v for v in (self.values[0], self.values[-1], value))
@@ -125,12 +131,13 @@ class _Scale:
 
     def ticks(self) -> list[tuple[float, str]]:
         shown = self.values if len(self.values) <= 6 or not self.numeric else [self.values[0], self.values[-1]]
-        return [(self(value), f"{value:.3g}" if isinstance(value, float) else str(value)) for value in shown]
+        places = [(self(value), f"{value:.3g}" if isinstance(value, float) else str(value)) for value in shown]
+        return [(self(None), "-"), *places] if self.partial else places
 
 
 def _distinct(rows: Rows, key: str) -> list[Any]:
     values = {row[key] for row in rows}
-    return sorted(values, key=lambda value: (isinstance(value, str), value))
+    return sorted(values, key=lambda value: (value is not None, isinstance(value, str), value))
 
 
 def _write(run: Storage, name: str, figure: Any) -> None:

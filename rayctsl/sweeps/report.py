@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rayctsl.config import dump_config
+from rayctsl.contract import Json
 from rayctsl.registry import Initialization, open_initialization, publish
 from rayctsl.statistics import mean_and_interval
 from rayctsl.storage import Storage
@@ -25,7 +26,7 @@ SHOWN = {"method": "method.name", "method.name": "method.name", "beta": "method.
 
 def rows_of(sweep: Sweep, records: Mapping[str, TrialRecord]) -> list[dict[str, Any]]:
     """One row per trial, the best first, trials that did not finish last."""
-    rows = []
+    rows, searched = [], _searched(records.values())
     for record in records.values():
         config = trial_config(sweep, record.overrides)
         row: dict[str, Any] = {
@@ -36,14 +37,38 @@ def rows_of(sweep: Sweep, records: Mapping[str, TrialRecord]) -> list[dict[str, 
             "inner_steps": config.inner_steps,
             "trajectories": config.trajectories,
         }
-        for key, value in record.overrides.items():
+        resolved = config.model_dump(mode="json")
+        for key in searched:
             if SHOWN.get(key, key) not in row:
-                row[key] = value if isinstance(value, (int, float, str)) else str(value)
+                row[key] = _plain(record.overrides[key] if key in record.overrides else _look_up(resolved, key))
         for key in (METRIC, "loss", "inner_steps_total", "seconds"):
             row[key] = record.last(key)
         rows.append({**row, "reason": record.reason})
     order = {"finished": 0, "stopped": 1, "failed": 2}
     return sorted(rows, key=lambda row: (order.get(row["status"], 3), -(row[METRIC] or 0), row["trial"]))
+
+
+def _searched(records: Iterable[TrialRecord]) -> list[str]:
+    """The keys that any trial overrides; of a section that is given as a whole, those that any trial gives in it."""
+    tried: dict[str, list[Json]] = {}
+    for record in records:
+        for key, value in record.overrides.items():
+            tried.setdefault(key, []).append(value)
+    keys: list[str] = []
+    for key, values in tried.items():
+        keys += [f"{key}.{name}" for value in values if isinstance(value, dict) for name in value] or [key]
+    return list(dict.fromkeys(keys))
+
+
+def _look_up(resolved: Json, key: str) -> Json:
+    """What a trial's config has there, its default included; None for an option that its method has not."""
+    for part in key.split("."):
+        resolved = resolved.get(part) if isinstance(resolved, dict) else None
+    return resolved
+
+
+def _plain(value: Json) -> Json:
+    return value if value is None or isinstance(value, (int, float, str)) else str(value)
 
 
 def write_results(run: Storage, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -35,3 +35,12 @@ def test_a_trial_that_was_stopped_is_dashed():
     drawn = [(line.get_linestyle(), list(line.get_ydata())) for line in axes.lines[:2]]  # beta, then the accuracy
     assert drawn == [("--", [1.0, 0.0]), ("-", [0.0, 1.0])]
     plt.close("all")
+
+
+def test_a_trial_without_an_option_is_drawn_below_those_that_have_it():
+    rows = [{**row(1.0, accuracy), "method.pull": pull} for pull, accuracy in ((0.2, 10.0), (None, 20.0), (0.8, 30.0))]
+    axes = plot_coordinates(rows).axes[0]
+    drawn = [list(line.get_ydata()) for line in axes.lines[:3]]  # pull, then the accuracy
+    assert drawn == [[0.0, 0.0], [-0.1, 0.5], [1.0, 1.0]]
+    assert "-" in [text.get_text() for text in axes.texts]
+    plt.close("all")

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 
 from rayctsl.storage import Storage
 from rayctsl.sweeps.config import Sweep
-from rayctsl.sweeps.records import Status, TrialRecord
-from rayctsl.sweeps.report import format_choices, rows_of, settings_of, warnings_of, write_results
+from rayctsl.sweeps.records import METRIC, Status, TrialRecord
+from rayctsl.sweeps.report import format_choices, format_table, rows_of, settings_of, warnings_of, write_results
 
 SWEEP = Sweep.model_validate({"search": {"beta": {"grid": [1, 2]}}})
 
@@ -40,6 +40,42 @@ def test_a_dimension_of_words_and_numbers_is_written_as_words(tmp_path):
     table = pq.read_table(tmp_path / "results.parquet")
     assert table["data.flip"].to_pylist() == ["True", "always"]
     assert table["inner_steps"].to_pylist() == [1000, 1000]
+
+
+def scored(*sections: tuple[dict[str, Any] | None, float], key: str = "method") -> dict[str, TrialRecord]:
+    """The finished trials of a sweep that searches a section as a whole, and their accuracies."""
+    names = [f"t{place}" for place in range(len(sections))]
+    return {
+        name: TrialRecord(
+            id=name, overrides={key: section}, status="finished", reports=({"step": 1, METRIC: accuracy},)
+        )
+        for name, (section, accuracy) in zip(names, sections, strict=True)
+    }
+
+
+def test_methods_that_differ_in_an_option_are_settings_of_their_own(tmp_path):
+    near, far = {"name": "shifting", "beta": 0.1}, {"name": "shifting", "beta": 0.5}
+    rows = rows_of(SWEEP, scored((near, 60.0), ({**near, "pull": 0.9}, 20.0), (far, 50.0)))
+    assert [str(setting) for setting in settings_of(rows)] == ["60.0 %", "50.0 %", "20.0 %"]
+    heading, best, *_ = format_table(rows).splitlines()
+    assert heading.split()[:6] == ["status", "name", "beta", "K", "M", "pull"]
+    assert best.split()[1:6] == ["shifting", "0.1", "1000", "200", "0"], "what a trial leaves out is its default"
+    write_results(Storage(tmp_path), rows)
+    table = pq.read_table(tmp_path / "results.parquet")
+    assert table["method.pull"].to_pylist() == [0.0, 0.0, 0.9]
+    assert table["method.beta"].to_pylist() == [0.1, 0.5, 0.1]
+
+
+def test_an_option_that_a_method_has_not_is_empty_in_its_row():
+    rows = rows_of(SWEEP, scored(({"name": "shifting", "pull": 0.9}, 60.0), ({"name": "leap", "norm": False}, 20.0)))
+    assert [(row["method.pull"], row["method.norm"]) for row in rows] == [(0.9, None), (None, False)]
+    assert format_table(rows).splitlines()[2].split()[5:7] == ["-", "False"]
+
+
+def test_a_section_that_some_trials_leave_out_is_spread_too():
+    rows = rows_of(SWEEP, scored((None, 60.0), ({"optimizer": "adam"}, 20.0), key="outer"))
+    assert [row["outer.optimizer"] for row in rows] == [None, "adam"]
+    assert len(settings_of(rows)) == 2
 
 
 def test_what_a_resume_does_not_run_again():
