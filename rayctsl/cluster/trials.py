@@ -159,17 +159,30 @@ def build_optuna(
     waiting: Iterable[Overrides],
     done: Iterable[tuple[Overrides, float | None]],
 ) -> Searcher:
-    """Optuna's sampler, told of the trials that are done already; interrupted ones are suggested first."""
+    """Optuna's sampler, told of the trials that are done already; interrupted ones are suggested first.
+
+    It suggests nothing twice: a sampler that begins again may draw what it drew before it was interrupted.
+    """
     try:
         import optuna
     except ImportError:
         raise ValueError("search_algorithm: optuna needs the package: pip install 'rayctsl[optuna]'") from None
     from ray.tune.search.optuna import OptunaSearch
 
+    class DistinctSearch(OptunaSearch):
+        def suggest(self, trial_id: str) -> TuneConfig:
+            while True:
+                suggestion, drawn = super().suggest(trial_id), self._ot_trials[trial_id]
+                others = (each for each in self._ot_study.trials if each.number != drawn.number)
+                if all(each.params != drawn.params for each in others):
+                    return suggestion
+                del self._ot_trials[trial_id]
+                self._ot_study.tell(drawn, state=optuna.trial.TrialState.FAIL)  # which the sampler learns nothing from
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     space = {key: tune.loguniform(*bounds) for key, bounds in ranges.items()}
     space |= {key: tune.choice(list(values)) for key, values in choices.items()}
-    search = OptunaSearch(
+    search = DistinctSearch(
         OptunaSearch.convert_search_space({PARAMETERS: space}),
         metric=metric,
         mode="max",

@@ -108,7 +108,7 @@ def optuna_for(sweep: Sweep, waiting: list[Overrides], done: Sequence[TrialRecor
         METRIC,
         ranges={key: dimension.loguniform for key, dimension in dimensions if dimension.loguniform},
         choices={key: dimension.values for key, dimension in dimensions if not dimension.loguniform},
-        seed=sweep.seed + len(done),  # a sampler that begins again would suggest what has been tried
+        seed=sweep.seed + len(done),  # a sampler that begins again would keep close to what has been tried
         waiting=waiting,
         done=[(record.overrides, 0.0 if record.status == "failed" else record.last(METRIC)) for record in done],
     )

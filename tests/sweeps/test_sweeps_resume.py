@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from rayctsl.storage import Storage
 from rayctsl.sweeps import sweep as sweep_module
 from rayctsl.sweeps.config import Sweep, build_sweep, draw_trials
@@ -68,6 +70,40 @@ def test_optuna_takes_a_trial_that_diverged_for_the_worst_whatever_it_had_report
 def test_optuna_runs_what_was_lost_again_and_as_many_more_as_are_missing():
     records = {each.id: each for each in (record("a", 20.0), record("b", 10.0, "lost"))}
     assert what_is_left(optuna_sweep(5), records) == ([{"beta": 0.1}], 4)
+
+
+def session(sweep: Sweep, records: dict[str, TrialRecord], begun: int, finished: int) -> None:
+    """One session of an optuna sweep: so many trials begin, the first of them finish, and it is interrupted."""
+    waiting, left = what_is_left(sweep, records)
+    search: Any = optuna_for(sweep, waiting, [each for each in records.values() if each.done])
+    drawn = [search.suggest(f"{number}")["overrides"] for number in range(min(begun, left))]
+    names = [name_of(sweep, overrides) for overrides in drawn]
+    assert len(set(names)) == len(names), "no trial runs twice in a session"
+    for place, (name, overrides) in enumerate(zip(names, drawn, strict=True)):
+        records[name] = record(name, 20.0 + place, "finished" if place < finished else "running")
+        records[name] = records[name].changed(overrides=overrides)
+
+
+@pytest.mark.parametrize(
+    "sessions", [[(2, 0)], [(2, 2), (2, 0)], [(3, 0), (3, 1), (3, 0), (4, 2), (5, 2), (3, 0)]], ids=str
+)
+def test_however_often_an_optuna_sweep_is_interrupted_its_trials_are_as_many_as_asked_for(sessions):
+    sweep, records = optuna_sweep(18), dict[str, TrialRecord]()
+    for begun, finished in [*sessions, (18, 18)]:
+        session(sweep, records, begun, finished)
+    assert len(records) == 18
+    assert all(each.done for each in records.values())
+
+
+def test_optuna_draws_nothing_again_that_is_left_where_trials_were_deleted():
+    sweep, records = optuna_sweep(8), dict[str, TrialRecord]()
+    session(sweep, records, 2, 2)
+    deleted = list(records)
+    session(sweep, records, 2, 2)
+    for name in deleted:
+        del records[name]
+    session(sweep, records, 8, 8)
+    assert len(records) == 8
 
 
 def test_a_trial_whose_processes_died_is_tried_again(tmp_path):
