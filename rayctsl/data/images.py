@@ -7,7 +7,6 @@ Images that cannot be read are collected and refused together, by name.
 from __future__ import annotations
 
 import io
-import multiprocessing
 import os
 import signal
 import struct
@@ -22,7 +21,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from rayctsl.data.raw import Picture
-from rayctsl.processes import die_with_parent, signals_held_back
+from rayctsl.processes import HelperContext, die_with_parent, signals_held_back
 from rayctsl.progress import Progress
 from rayctsl.words import one_line
 
@@ -122,8 +121,7 @@ def _decoded_chunks(pictures: Iterable[Picture], arrays: Mapping[str, np.ndarray
         while chunk := list(islice(stream, CHUNK)):
             yield _decode_chunk(chunk, shapes)
         return
-    # Spawned, not forked: the caller may have threads (torch, Ray) that a fork would break.
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=die_with_parent)
+    pool = ProcessPoolExecutor(workers, HelperContext(), initializer=die_with_parent)
     try:
         waiting: set[Future[Decoded]] = set()
         while True:

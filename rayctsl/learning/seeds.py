@@ -7,7 +7,6 @@ are read from these files, so it does not matter which process, or which call, a
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import time
@@ -26,7 +25,7 @@ from rayctsl.device import choose_device
 from rayctsl.learning.finetune import CurvePoint, Finetuner, check_point
 from rayctsl.learning.processor import num_threads
 from rayctsl.learning.start import Start
-from rayctsl.processes import die_with_parent, signals_held_back
+from rayctsl.processes import HelperContext, die_with_parent, signals_held_back
 from rayctsl.progress import say
 from rayctsl.storage import Storage
 
@@ -67,7 +66,7 @@ def run_seeds(work: SeedWork, on_point: OnPoint | None = None, workers: int | No
             for seed in seeds:
                 run_seed(work, seed, on_point)
         return
-    context = multiprocessing.get_context("spawn")
+    context = HelperContext()
     points, stop = context.SimpleQueue(), context.Event()
     threads = work.threads or max(1, cores // workers)
     each = "1 thread" if threads == 1 else f"{threads} threads"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +29,38 @@ def save_images(folder: Path, counts: dict[str, int], mode: str = "RGB", suffix:
             path = folder / name / f"{image}{suffix}"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.new("RGB", (30, 20), (40 * number, 3 * image, 90)).convert(mode).save(path)
+
+
+SCRIPT = """
+from pathlib import Path
+from rayctsl.data.importing import import_dataset
+import_dataset("mine", Path("mine"), "root", workers=2)
+print("done")
+"""
+
+
+@pytest.mark.parametrize("way", ["a file", "stdin"])
+def test_a_script_may_import_without_asking_whether_it_is_the_main_module(way, tmp_path, python):
+    """The processes that decode do not run it again: that would wait for the lock that the first run holds."""
+    save_images(tmp_path / "mine", {"ant": 20, "bee": 20})
+    (tmp_path / "script.py").write_text(SCRIPT)
+    with (tmp_path / "script.py").open() as script:
+        program = subprocess.Popen(
+            [python, "script.py" if way == "a file" else "-"],
+            **dict.fromkeys(("stdout", "stderr"), subprocess.PIPE),
+            stdin=script,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},  # this checkout
+            start_new_session=True,
+        )
+    try:
+        said, errors = program.communicate(timeout=30)
+        assert said == "done\n", errors
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+        program.communicate()
 
 
 def arrays(count=12, shape=(8, 8, 3), **changes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,17 @@ def test_an_own_model_is_trained_here_however_many_processes_are_asked_for(shift
     run_seeds(work, workers=2)
     assert set(built) == {os.getpid()}
     assert sorted(os.listdir(tmp_path)) == ["seed-0.safetensors", "seed-1.safetensors"]
+
+
+@pytest.mark.slow
+def test_processes_that_train_seeds_do_not_run_the_callers_script_again(
+    shifted: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script))
+    work = SeedWork(RANDOM, shifted, RECIPE.model_copy(update={"seeds": 2}), str(tmp_path), threads=1)
+    run_seeds(work, workers=2)
+    assert sorted(os.listdir(tmp_path)) == ["script.py", "seed-0.safetensors", "seed-1.safetensors"]
+    assert sys.modules["__main__"].__spec__ is None  # as it was found
