@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from rayctsl.data.raw import Picture
 from rayctsl.processes import HelperContext, die_with_parent, signals_held_back
@@ -33,10 +33,19 @@ UNREADABLE = (  # what Pillow's decoders raise over foreign bytes
     *(struct.error, zlib.error, Image.DecompressionBombError),
 )
 GREY_MODES = ("1", "L", "LA", "I;16", "I;16B", "I;16L")
+TURNS = {  # what is to be done to a picture, by its camera's word for how it was held
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 
 def decode(content: bytes | Path | np.ndarray, size: tuple[int, int], channels: int) -> np.ndarray:
-    """One image as uint8 [height, width, channels], the whole picture squeezed into `size`."""
+    """One image as uint8 [height, width, channels]: upright, on white, the whole picture squeezed into `size`."""
     height, width = size
     mode = "L" if channels == 1 else "RGB"
     if isinstance(content, np.ndarray):
@@ -47,7 +56,9 @@ def decode(content: bytes | Path | np.ndarray, size: tuple[int, int], channels: 
     with image:
         if image.width * image.height > MAX_PIXELS:
             raise ValueError(f"{image.width} x {image.height} pixels are too many")
-        plain = _eight_bits(image).convert(mode)
+        plain = _on_white(_eight_bits(image), mode)
+        if (turn := _turn(image)) is not None:
+            plain = plain.transpose(turn)
         if plain.size != (width, height):
             plain = plain.resize((width, height), Image.Resampling.BILINEAR)
         return np.asarray(plain, np.uint8).reshape(height, width, channels)
@@ -156,7 +167,27 @@ def _decode_chunk(chunk: list[Picture], shapes: Mapping[str, tuple[int, ...]]) -
 
 def _eight_bits(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I;16"):
-        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        values = np.asarray(image)
+        transparent = values == image.info.get("transparency")
+        return Image.fromarray(np.where(transparent, 255, values >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
         raise ValueError("32-bit pixels are not supported")
     return image
+
+
+def _on_white(image: Image.Image, mode: str) -> Image.Image:
+    """As a page or a viewer shows it: below what is transparent, files mostly hold black, which ink is as well."""
+    if image.mode not in ("RGBA", "RGBa", "LA", "PA") and "transparency" not in image.info:
+        return image.convert(mode)
+    seen = image.convert("RGBA")
+    plain = Image.new(mode, image.size, "white")
+    plain.paste(seen.convert(mode), mask=seen)
+    return plain
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    """What sets a decoded picture upright; decoding has done it for formats that need no asking."""
+    try:
+        return TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except UNREADABLE:
+        return None  # the pixels were read, whatever else the file says

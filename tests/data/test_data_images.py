@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import warnings
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps
 
 from rayctsl.data import images
 from rayctsl.data.images import decode, decode_into, is_grey
@@ -43,6 +44,66 @@ def test_sixteen_bit_grey_keeps_its_range():
     ramp = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
     image = decode(encoded(Image.fromarray(ramp)), (8, 8), 1)[..., 0]
     np.testing.assert_array_equal(image, ramp >> 8)
+
+
+def drawing() -> Image.Image:
+    """Half of it black ink, half of it nothing, which is black as well in most programs' files."""
+    ink = np.zeros((8, 8, 4), np.uint8)
+    ink[:, :4, 3] = 255
+    return Image.fromarray(ink)
+
+
+def palette_of_two() -> Image.Image:
+    return drawing().getchannel("A").point(lambda alpha: alpha // 255, "P")  # 0 is nothing, 1 is ink
+
+
+@pytest.mark.parametrize(
+    ("image", "options"),
+    [
+        (drawing(), {}),
+        (drawing().convert("LA"), {}),
+        (palette_of_two(), {"transparency": 0}),
+        (palette_of_two(), {"transparency": bytes([0, 255])}),
+        (Image.fromarray(np.repeat(np.uint8([[0, 9]]), 4, 1).repeat(8, 0)), {"transparency": 9}),
+        (Image.fromarray(np.repeat(np.uint16([[0, 2304]]), 4, 1).repeat(8, 0)), {"transparency": 2304}),
+        (drawing().convert("RGB"), None),
+    ],
+    ids=["RGBA", "LA", "P", "P with a table", "L", "16 bits", "opaque"],
+)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_what_is_transparent_is_white(image, options, channels):
+    if image.mode == "P":
+        image.putpalette([0, 0, 0] * 2)
+    seen = decode(encoded(image, **(options or {})), (8, 8), channels)
+    assert (seen[:, :4] == 0).all()
+    assert (seen[:, 4:] == (0 if options is None else 255)).all()
+
+
+def test_half_transparent_ink_is_grey():
+    image = Image.new("RGBA", (8, 8), (0, 0, 0, 128))
+    assert (decode(encoded(image), (8, 8), 1) == 127).all()
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_picture_is_turned_as_its_camera_says(kind, orientation):
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    content = encoded(photograph(40), kind, exif=exif)
+    with Image.open(io.BytesIO(content)) as image:
+        upright = ImageOps.exif_transpose(image).convert("RGB")
+    assert upright.size == ((40, 53) if orientation > 4 else (53, 40))
+    image = decode(content, (upright.height, upright.width), 3)
+    np.testing.assert_array_equal(image, np.asarray(upright))
+
+
+def test_a_camera_that_says_nonsense_does_not_spoil_its_picture():
+    for nonsense in (b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0no header", b"Exif\0\0MM\0*\0\0\0\x08\0\x09\x01\x12"):
+        content = encoded(photograph(40), "JPEG", exif=nonsense)
+        plain = encoded(photograph(40), "JPEG")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # as in an import
+            np.testing.assert_array_equal(decode(content, (40, 53), 3), decode(plain, (40, 53), 3))
 
 
 def test_a_picture_of_too_many_pixels_is_refused_before_it_is_decoded(monkeypatch):
