@@ -22,6 +22,11 @@ MAX_SIDE = 128  # pixels; larger pictures are made smaller unless a size is aske
 TEST_SHARE = 0.2  # of a folder that says nothing of a split
 MAX_NPZ_BYTES = 64 * 2**30
 IMAGE_SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"))
+SPLIT_NAMES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("test", "testing"), "test"),
+    **dict.fromkeys(("val", "valid", "validation"), "validation"),  # left out where there are train and test
+}
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -88,17 +93,8 @@ def usual_side(pictures: Iterable[Picture]) -> int:
 
 
 def read_folder(path: Path, seed: int) -> RawDataset:
-    """`train/<class>/…` and `test/<class>/…`, or `<class>/…` or a Meta-Album with a seeded split of every class."""
-    if (path / LABELS).is_file():
-        files = _seeded_split(album_files(path), seed)
-    elif (path / "train").is_dir() or (path / "test").is_dir():
-        if not ((path / "train").is_dir() and (path / "test").is_dir()):
-            raise ValueError(f"{path} has only one of train/ and test/")
-        files = {split: _class_files(path / split) for split in ("train", "test")}
-        if strangers := sorted(set(files["test"]) - set(files["train"])):
-            raise ValueError(f"{path}: class '{strangers[0]}' is in test/ but not in train/")
-    else:
-        files = _seeded_split(_class_files(path), seed)
+    """The pictures that `picture_files` finds, with their labels."""
+    files = picture_files(path, seed)
     class_names = sorted(files["train"])
     labels, names, pictures = {}, {}, []
     for split, classes in files.items():
@@ -109,6 +105,40 @@ def read_folder(path: Path, seed: int) -> RawDataset:
         names[split] = [str(file.relative_to(path)) for file, _ in rows]
         pictures += [Picture(split, row, names[split][row], file) for row, (file, _) in enumerate(rows)]
     return RawDataset(tuple(class_names), labels, names, pictures)
+
+
+def picture_files(path: Path, seed: int) -> dict[str, dict[str, list[Path]]]:
+    """Every class's files in both splits.
+
+    `train/<class>/…` and `test/<class>/…`, or `<class>/…` or a Meta-Album with a seeded split of every class.
+    """
+    if (path / LABELS).is_file():
+        return _seeded_split(album_files(path), seed)
+    splits = _split_folders(path)
+    if not splits:
+        return _seeded_split(_class_files(path), seed)
+    files = {split: _class_files(splits[split]) for split in ("train", "test")}
+    if strangers := sorted(set(files["test"]) - set(files["train"])):
+        raise ValueError(
+            f"{path}: class '{strangers[0]}' is in {splits['test'].name}/ but not in {splits['train'].name}/"
+        )
+    return files
+
+
+def _split_folders(path: Path) -> dict[str, Path]:
+    """The folders that are train and test, however spelt; none if a folder's folders are its classes."""
+    folders = sorted(entry for entry in path.iterdir() if _is_class(entry))
+    kinds = [SPLIT_NAMES.get(folder.name.lower()) for folder in folders]
+    if kinds.count("train") == kinds.count("test") == 1:
+        return {kind: folder for kind, folder in zip(kinds, folders, strict=True) if kind}
+    plain = [folder for folder in folders if folder.name in ("train", "test")]
+    if plain or (folders and all(kinds) and all(any(map(_is_class, folder.iterdir())) for folder in folders)):
+        named = " and ".join(f"{folder.name}/" for folder, kind in zip(folders, kinds, strict=True) if kind)
+        raise ValueError(
+            f"{path} has {named}: wanted are train/ and test/ with a folder for every class in both, "
+            "or a folder for every class and nothing else"
+        )
+    return {}
 
 
 def read_npz(path: Path) -> tuple[RawDataset, tuple[int, int, int]]:

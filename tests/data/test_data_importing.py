@@ -94,6 +94,37 @@ def test_folder_with_train_and_test(tmp_path, root):
     assert problems(dataset) == []
 
 
+@pytest.mark.parametrize(("train", "test"), [("Training", "Testing"), ("Train", "Test"), ("TRAIN", "testing")])
+def test_the_splits_may_be_spelt_otherwise(train, test, tmp_path, root):
+    save_images(tmp_path / "mine" / train, {"ant": 3, "bee": 4})
+    save_images(tmp_path / "mine" / test, {"ant": 2, "bee": 1})
+    import_dataset("mine", tmp_path / "mine", root, workers=1)
+    dataset = open_dataset("mine", root)
+    assert dataset.train.info.class_names == ("ant", "bee")
+    assert np.bincount(dataset.train.labels).tolist() == [3, 4]
+    assert np.bincount(dataset.test.labels).tolist() == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "folders",
+    [("Training", "Validation"), ("train", "val"), ("Train", "train", "test"), ("valid", "Test"), ("test", "ant")],
+)
+def test_splits_that_are_not_understood_are_no_classes(folders, tmp_path, root):
+    for folder in folders:
+        save_images(tmp_path / "mine" / folder, {"cat": 2, "dog": 2})
+    with pytest.raises(ValueError, match=r"wanted are train/ and test/ with a folder for every class in both, or"):
+        import_dataset("mine", tmp_path / "mine", root, workers=1)
+
+
+def test_classes_may_be_called_like_splits(tmp_path, root):
+    save_images(tmp_path / "vehicles", {"Train": 5, "car": 5})
+    import_dataset("vehicles", tmp_path / "vehicles", root, workers=1)
+    save_images(tmp_path / "forms", {"valid/2020": 5, "invalid/2020": 5})
+    import_dataset("forms", tmp_path / "forms", root, workers=1)
+    assert open_dataset("vehicles", root).train.info.class_names == ("Train", "car")
+    assert open_dataset("forms", root).train.info.class_names == ("invalid", "valid")
+
+
 def save_album(folder: Path, columns: tuple[str, str] = ("FILE_NAME", "CATEGORY"), images: str = "images") -> None:
     """Meta-Album's layout: labels.csv, info.json, and a folder of images."""
     (folder / images).mkdir(parents=True, exist_ok=True)
@@ -232,7 +263,7 @@ def test_bad_folders(tmp_path, root):
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "has no class folders")
     save_images(tmp_path / "half" / "train", {"ant": 2})
-    refused(tmp_path / "half", "only one of train/ and test/")
+    refused(tmp_path / "half", "half has train/: wanted are train/ and test/ with a folder for every class")
     save_images(tmp_path / "half" / "test", {"bee": 2})
     refused(tmp_path / "half", "class 'bee' is in test/ but not in train/")
     save_images(tmp_path / "bare", {"ant": 2})
