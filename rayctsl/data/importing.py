@@ -107,7 +107,7 @@ def read_folder(path: Path, seed: int) -> RawDataset:
     return RawDataset(tuple(class_names), labels, names, pictures)
 
 
-def picture_files(path: Path, seed: int) -> dict[str, dict[str, list[Path]]]:
+def picture_files(path: Path, seed: int = 0) -> dict[str, dict[str, list[Path]]]:
     """Every class's files in both splits.
 
     `train/<class>/…` and `test/<class>/…`, or `<class>/…` or a Meta-Album with a seeded split of every class.

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from rayctsl.data.album import INFO, LABELS
 from rayctsl.data.catalog import CATALOG
-from rayctsl.data.importing import import_dataset
+from rayctsl.data.importing import import_dataset, picture_files
 from rayctsl.data.library import Dataset, open_dataset
 from rayctsl.data.names import EMBEDDED_NAMES, MARK, is_path
 
@@ -40,15 +40,18 @@ def dataset_name(path: Path) -> str:
 
 
 def _mark(path: Path) -> str:
-    files = sorted(_stamps(path)) if path.is_dir() else [_stamp(path, path.parent)]
+    files = sorted(_stamp(file, path) for file in _files(path)) if path.is_dir() else [_stamp(path, path.parent)]
     return hashlib.sha256(json.dumps([str(path), files]).encode()).hexdigest()[:12]
 
 
-def _stamps(folder: Path) -> Iterator[tuple[str, int, int]]:
-    for parent, _, files in os.walk(folder):
-        yield from (_stamp(Path(parent, name), folder) for name in files)
+def _files(folder: Path) -> Iterator[Path]:
+    """What an import reads, also where links lead to it, and nothing else."""
+    yield from (folder / name for name in (LABELS, INFO) if (folder / name).is_file())
+    for classes in picture_files(folder).values():
+        for files in classes.values():
+            yield from files
 
 
 def _stamp(file: Path, folder: Path) -> tuple[str, int, int]:
-    facts = file.lstat()
+    facts = file.stat() if file.exists() else file.lstat()  # a broken link is refused when it is read
     return str(file.relative_to(folder)), facts.st_size, facts.st_mtime_ns

@@ -75,3 +75,49 @@ def test_a_picture_that_was_painted_over_is_another_one_though_as_large(tmp_path
     picture.write_bytes(b"behind")
     os.utime(picture, ns=(10**18, 10**18 + 1))
     assert _mark(tmp_path) != first
+
+
+def test_pictures_in_linked_folders_are_seen_to_change(tmp_path: Path) -> None:
+    pictures = tmp_path / "linked"
+    pictures.mkdir()
+    for kind in write_pictures(tmp_path / "real", count=20, side=12).iterdir():
+        (pictures / kind.name).symlink_to(kind)
+        (kind / "around").symlink_to(tmp_path)  # is not followed
+    first = _mark(pictures)
+    assert _mark(pictures) == first
+    picture = next((tmp_path / "real").rglob("*.jpg"))
+    os.utime(picture, ns=(10**18, 10**18))
+    second = _mark(pictures)
+    picture.rename(picture.with_name("another.jpg"))
+    assert len({first, second, _mark(pictures)}) == 3
+
+
+def test_a_linked_picture_is_seen_to_change_and_a_broken_link_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAYCTSL_DATA", str(tmp_path / "data"))
+    pictures = write_pictures(tmp_path / "mine", count=20, side=12)
+    elsewhere = tmp_path / "elsewhere.jpg"
+    shutil.copy(pictures / "rows/000.jpg", elsewhere)
+    (pictures / "rows/link.jpg").symlink_to(elsewhere)
+    first = _mark(pictures)
+    os.utime(elsewhere, ns=(10**18, 10**18))
+    assert _mark(pictures) != first
+    elsewhere.unlink()
+    with pytest.raises(ValueError, match=r"1 image cannot be read: rows/link\.jpg"):
+        find_dataset(str(pictures))
+
+
+def test_what_is_no_picture_changes_nothing_but_a_list_of_them_does(tmp_path: Path) -> None:
+    pictures = write_pictures(tmp_path / "mine", count=20, side=12)
+    first = _mark(pictures)
+    (pictures / ".DS_Store").write_text("what some systems put beside pictures")
+    assert _mark(pictures) == first
+    files = sorted(file.relative_to(pictures).as_posix() for file in pictures.rglob("*.jpg"))
+    for file in files:
+        (pictures / file).rename(pictures / Path(file).name)
+    marks = set()
+    for time, kinds in enumerate(("ab", "ba"), 10**18):
+        rows = [f"{Path(file).name},{kinds[n % 2]}" for n, file in enumerate(files)]
+        (pictures / "labels.csv").write_text("\n".join(["FILE_NAME,CATEGORY", *rows]))
+        os.utime(pictures / "labels.csv", ns=(time, time))
+        marks.add(_mark(pictures))
+    assert len(marks) == 2
