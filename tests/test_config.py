@@ -60,6 +60,12 @@ def test_beta_follows_the_paper_table(method, steps, beta):
     assert load_config(None, {"method": method, "inner_steps": steps}).method.beta == beta
 
 
+@pytest.mark.parametrize("steps", [1e2, "100", True])
+def test_beta_follows_the_paper_however_the_number_is_written(steps):
+    config = load_config(None, {"inner_steps": steps})
+    assert config.method.beta == load_config(None, {"inner_steps": int(steps)}).method.beta is not None
+
+
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from rayctsl.config.methods import METHOD_CONFIGS, AnyMethod, MethodConfig, ShiftingConfig, SingleConfig
+from rayctsl.config.methods import AnyMethod, MethodConfig, ShiftingConfig, SingleConfig
 from rayctsl.config.sections import (
     Count,
     DataConfig,
@@ -32,7 +32,7 @@ class Config(Section):
     data: DataConfig = DataConfig()
     inner: InnerConfig = InnerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
-    method: AnyMethod = ShiftingConfig()
+    method: Annotated[AnyMethod, Field(validate_default=True)] = ShiftingConfig()
     outer: OptimizerConfig | None = None
     """The rule that turns meta-gradients into Delta; plain SGD with rate beta (the paper) when absent.
     Joint training (`mtl`, `single`) uses the inner rule with rate beta when absent."""
@@ -64,21 +64,18 @@ class Config(Section):
     compile: bool = False
     """torch.compile the models."""
 
-    @model_validator(mode="before")
+    @field_validator("method", mode="before")
     @classmethod
-    def _fill_beta(cls, raw: object) -> object:
-        """The paper's beta for the method and K, where none is given."""
-        if not isinstance(raw, dict):
-            return raw
-        method = raw.get("method", {})
-        method = method.model_dump() if isinstance(method, MethodConfig) else method
-        if not isinstance(method, dict):
-            return raw
-        method = {"name": "shifting", **method}
-        kind, steps = METHOD_CONFIGS.get(method["name"]), raw.get("inner_steps", 1000)
-        if kind is not None and method.get("beta") is None and isinstance(steps, int) and steps >= 1:
-            method["beta"] = kind.paper_beta(steps)
-        return {**raw, "method": method}
+    def _name_method(cls, raw: object) -> object:
+        return {"name": "shifting", **raw} if isinstance(raw, dict) else raw
+
+    @field_validator("method")
+    @classmethod
+    def _fill_beta(cls, method: MethodConfig, info: ValidationInfo) -> MethodConfig:
+        """The paper's beta for the method and K, where none is given; of a K that is wrong its own error tells."""
+        if method.beta is not None or "inner_steps" not in info.data:
+            return method
+        return method.model_copy(update={"beta": method.paper_beta(info.data["inner_steps"])})
 
     @model_validator(mode="after")
     def _check(self) -> Config:
