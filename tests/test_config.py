@@ -82,6 +82,9 @@ def test_beta_follows_the_paper_however_the_number_is_written(steps):
         ({"data.tasks": ["a", "a"]}, "data.tasks names a dataset twice"),
         ({"method": "single", "method.source": "x"}, "method.source 'x' is not one of data.tasks"),
         ({"data": 3}, "data: input should be a valid dictionary or instance of DataConfig (got 3)"),
+        ({"method": 3}, "method: input should be a valid dictionary or object to extract fields from (got 3)"),
+        ({"inner": 5, "inner.alpha": 0.1}, "'inner.alpha' cannot be set: inner is 5, and not a section with keys"),
+        ({"method": 3, "beta": 1}, "'method.beta' cannot be set: method is 3, and not a section with keys"),
     ],
 )
 def test_wrong_input_is_one_sentence(overrides, sentence):
@@ -126,6 +129,36 @@ def test_a_new_method_starts_its_section_afresh():
     assert apply_overrides({"method": {"beta": 0.3}}, {"method": "shifting"})["method"]["beta"] == 0.3  # its method
     for again in ({"method.name": "reptile", "beta": 2}, {"beta": 2, "method.name": "reptile"}):
         assert apply_overrides(raw, again)["method"] == {"name": "reptile", "beta": 2}
+
+
+def test_a_file_names_its_method_alone_as_the_command_line_does(tmp_path):
+    path = tmp_path / "m.yaml"
+    path.write_text("method: reptile\ninner_steps: 10\n")
+    assert load_config(path).method == ReptileConfig(beta=5)
+    assert load_config(path, {"beta": 1}).method == ReptileConfig(beta=1)
+    assert load_config(path, {"method": "reptile", "average": 0.5}).method == ReptileConfig(beta=5, average=0.5)
+    assert load_config(path, {"method": "fomaml_pp", "every": 3}).method.model_dump()["every"] == 3
+    with pytest.raises(ValueError, match="config key 'every' is unknown"):
+        load_config(path, {"every": 3})
+    path.write_text("method: reptil\n")
+    for changes in ({}, {"beta": 1}):
+        with pytest.raises(ValueError, match="method 'reptil' is unknown; did you mean 'reptile'"):
+            load_config(path, changes)
+
+
+def test_an_empty_method_is_the_usual_one(tmp_path):
+    path = tmp_path / "m.yaml"
+    path.write_text("method:\n")
+    assert load_config(path) == Config()
+    assert load_config(path, {"beta": 1}).method == Config().method.model_copy(update={"beta": 1.0})
+    assert load_config(path, {"method": "reptile"}).method == ReptileConfig(beta=1)
+
+
+@pytest.mark.parametrize("name", [[1], {"a": 1}, 3, None])
+def test_a_method_whose_name_is_no_name_is_unknown(name):
+    for changes in ({"method.name": name}, {"method.name": name, "beta": 1}, {"method": {"name": name}}):
+        with pytest.raises(ValueError, match=r"^method .* is unknown; known: accurate, anil"):
+            load_config(None, changes)
 
 
 def test_overrides_leave_the_config_that_they_are_written_over_as_it_was():

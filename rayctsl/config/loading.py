@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from rayctsl.config.methods import METHOD_CONFIGS, MethodConfig
+from rayctsl.config.methods import MethodConfig, method_config, method_section
 from rayctsl.config.run import Config
 from rayctsl.config.sections import DataConfig, InnerConfig, ModelConfig, ResetConfig, ScheduleConfig, TopologyConfig
 from rayctsl.contract import Json, JsonObject
@@ -84,30 +84,37 @@ def build_config(raw: Mapping[str, object]) -> Config:
 def apply_overrides(raw: JsonObject, overrides: Overrides) -> JsonObject:
     """A copy of `raw` with dotted keys replaced; a bare key that only one section has finds its section."""
     result: JsonObject = {key: dict(value) if isinstance(value, dict) else value for key, value in raw.items()}
+    if "method" in result:
+        result["method"] = method_section(result["method"])
     # The method's name first: its section starts afresh when it changes, for the keys belong to the old method.
     for key in sorted(overrides, key=lambda key: key not in ("method", "method.name")):
         value = overrides[key]
         if key == "method" and isinstance(value, str):
             key = "method.name"
-        if key == "method.name" and result.get("method", {}).get("name", "shifting") != value:
+        if key == "method.name" and _section(result, "method", key).get("name", "shifting") != value:
             result["method"] = {}
-        parts = _locate(key, result).split(".")
+        *parents, last = (key := _locate(key, result)).split(".")
         target = result
-        for part in parts[:-1]:
-            child = target.get(part)
-            child = dict(child) if isinstance(child, dict) else {}
-            target[part] = child
-            target = child
-        target[parts[-1]] = value
+        for part in parents:
+            target[part] = _section(target, part, key)
+            target = target[part]
+        target[last] = value
     return result
+
+
+def _section(parent: JsonObject, name: str, key: str) -> JsonObject:
+    """A copy of what a key is below, empty where there is nothing yet; ValueError where that is something else."""
+    section = parent.get(name)
+    if section is not None and not isinstance(section, dict):
+        raise ValueError(f"{key!r} cannot be set: {name} is {section!r}, and not a section with keys")
+    return dict(section or {})
 
 
 def _locate(key: str, raw: JsonObject) -> str:
     """`beta` -> `method.beta`, when exactly one section has that field and the top level has not."""
     if "." in key or key in Config.model_fields:
         return key
-    method = METHOD_CONFIGS.get(dict(raw.get("method") or {}).get("name", "shifting"), MethodConfig)
-    sections = {**SECTIONS, "method": method}
+    sections = {**SECTIONS, "method": method_config(raw.get("method")) or MethodConfig}
     owners = [name for name, section in sections.items() if key in section.model_fields]
     return f"{owners[0]}.{key}" if len(owners) == 1 else key
 

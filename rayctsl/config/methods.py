@@ -147,3 +147,17 @@ AnyMethod = Annotated[
 METHOD_CONFIGS: dict[str, type[MethodConfig]] = {
     kind.model_fields["name"].default: kind for kind in get_args(get_args(AnyMethod)[0])
 }
+
+
+def method_section(raw: object) -> object:
+    """The section as people may write it: a name alone is its `name`, and nothing at all is the usual method."""
+    if raw is None:
+        return {}
+    return {"name": raw} if isinstance(raw, str) else raw
+
+
+def method_config(raw: object) -> type[MethodConfig] | None:
+    """The class of the method that a section names; None for a name that nobody knows."""
+    section = method_section(raw)
+    name = section.get("name", "shifting") if isinstance(section, dict) else None
+    return METHOD_CONFIGS.get(name) if isinstance(name, str) else None

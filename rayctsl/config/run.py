@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from rayctsl.config.methods import AnyMethod, MethodConfig, ShiftingConfig, SingleConfig
+from rayctsl.config.methods import AnyMethod, MethodConfig, ShiftingConfig, SingleConfig, method_section
 from rayctsl.config.sections import (
     Count,
     DataConfig,
@@ -67,7 +67,8 @@ class Config(Section):
     @field_validator("method", mode="before")
     @classmethod
     def _name_method(cls, raw: object) -> object:
-        return {"name": "shifting", **raw} if isinstance(raw, dict) else raw
+        section = method_section(raw)
+        return {"name": "shifting", **section} if isinstance(section, dict) else section
 
     @field_validator("method")
     @classmethod
