@@ -15,6 +15,7 @@ from rayctsl.words import one_line
 
 PREFIX = "hf-hub:"
 FILES = ("phi.safetensors", "card.json", "model.safetensors", "model.json", "README.md")
+NOTES = ".cache/huggingface/download"  # the hub's library keeps them in every folder that it downloads into
 _NAME = re.compile(r"(?:hf-hub:)?([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 
 

@@ -47,6 +47,14 @@ def open_regular(root: str | Path, name: str) -> int:
     return file
 
 
+def check_free(storage: Storage, ours: str = "") -> None:
+    """Refuse a folder for new files where others would be written over; the one named `ours` is no other's."""
+    if storage.local and os.path.isfile(storage.root):
+        raise ValueError(f"{storage} is a file; choose a new or empty folder")
+    if set(storage.names()) - {ours}:
+        raise ValueError(f"{storage} already has files in it; choose a new or empty folder")
+
+
 def is_full(error: BaseException) -> bool:
     """Whether a disk, or the share of one that we may use, has no room left; pyarrow's errors may lack the number."""
     if not isinstance(error, OSError):

@@ -76,6 +76,24 @@ def test_push_pull_and_load_by_name(endpoint, made, tmp_path, capsys):
     assert open_initialization(tmp_path / "copy").phi_bytes() == made.phi_bytes()
 
 
+def test_a_pull_writes_over_nothing_but_an_earlier_pull(endpoint, made, tmp_path, capsys):
+    hub.upload(made.path, "me/start")
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "README.md").write_text("mine")
+    assert pull.main(["me/start", "--out", str(own)]) == 2
+    assert f"{own} already has files in it; choose a new or empty folder" in capsys.readouterr().err
+    assert [(path.name, path.read_text()) for path in own.iterdir()] == [("README.md", "mine")]
+    (tmp_path / "empty").mkdir()
+    for folder in ("new", "empty"):
+        assert pull.main(["me/start", "--out", str(tmp_path / folder)]) == 0
+    (tmp_path / "new" / "notes.txt").write_text("mine")
+    for gone in ("card.json", "phi.safetensors"):  # the second time as after a pull that was killed
+        (tmp_path / "new" / gone).unlink()
+        assert pull.main(["me/start", "--out", str(tmp_path / "new")]) == 0
+        assert open_initialization(tmp_path / "new").phi_bytes() == made.phi_bytes()
+
+
 def test_the_revision_that_is_asked_for_is_fetched(endpoint, made):
     hub.upload(made.path, "me/start")
     endpoint.asked.clear()

@@ -34,7 +34,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dataset", required=True, metavar="NAME|PATH", help="a dataset, or your pictures: ./FOLDER or an .npz"
     )
-    parser.add_argument("--save", metavar="DIR", help="keep the best seed's model here; the same command goes on there")
+    parser.add_argument(
+        "--save", metavar="DIR", help="a new folder for the best seed's model; the same command goes on there"
+    )
     parser.add_argument("--each", action="store_true", help="with --save: keep every seed's model, DIR/seed-0, …")
     parser.add_argument(
         "--preset", choices=("quick", "good", "best"), help="choose learning rate and steps on held-out training images"

@@ -20,7 +20,7 @@ from rayctsl.learning.finetune import CurvePoint, FinetuneResult, FinetuneRun, s
 from rayctsl.learning.seeds import OnPoint, SeedWork, run_seeds, seed_file
 from rayctsl.learning.start import Start
 from rayctsl.learning.suggestion import OnTrial, choose_recipe
-from rayctsl.storage import Storage
+from rayctsl.storage import Storage, check_free
 
 UNFINISHED, RECIPE = "unfinished", "recipe.json"
 
@@ -120,10 +120,11 @@ def _working_folder(save: str | None, start: Start, dataset: Dataset, config: Fi
 
 
 def _begun(storage: Storage) -> bytes | None:
-    """What an unfinished fine-tuning in a folder was begun with; ValueError for the folder of a finished one."""
+    """What an unfinished fine-tuning in a folder was begun with; ValueError where other files would suffer."""
     name = f"{UNFINISHED}/{RECIPE}"
     if storage.exists(name):
         return storage.read(name)
     if any(storage.exists(card) for card in (CARD, f"seed-0/{CARD}")):
         raise ValueError(f"{storage} holds a model already; choose another folder")
+    check_free(storage, UNFINISHED)
     return None

@@ -119,6 +119,26 @@ def test_killed_between_two_seeds_models_the_rest_is_still_written(stripes, tmp_
     assert not (target / "unfinished").exists()
 
 
+def test_a_folder_with_files_of_ones_own_is_refused_before_anything_is_trained(stripes, tmp_path):
+    def trained(seed: int, point: object) -> None:
+        raise AssertionError("it has trained")
+
+    (tmp_path / "README.md").write_text("mine")
+    for each in (False, True):
+        with pytest.raises(ValueError, match="already has files in it; choose a new or empty folder"):
+            finetune_seeds(RANDOM, stripes, RECIPE, save=str(tmp_path), each=each, on_point=trained)
+    with pytest.raises(ValueError, match="is a file; choose a new or empty folder"):
+        finetune_seeds(RANDOM, stripes, RECIPE, save=str(tmp_path / "README.md"), on_point=trained)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("README.md", "mine")]
+
+
+def test_a_folder_whose_recipe_was_never_written_whole_is_begun_again(stripes, tmp_path):
+    """As a full disk leaves it."""
+    (tmp_path / "unfinished").mkdir()
+    finetune_seeds(RANDOM, stripes, RECIPE, save=str(tmp_path))
+    assert open_model(tmp_path).card is not None
+
+
 def test_a_preset_does_not_search_for_a_folder_that_is_taken(stripes, saved):
     with pytest.raises(ValueError, match="holds a model already"):
         training.suggested_recipe(RANDOM, stripes, RECIPE, preset="best", save=str(saved), on_trial=pytest.fail)
