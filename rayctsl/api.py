@@ -16,7 +16,7 @@ from rayctsl.data.pictures import find_dataset
 from rayctsl.flat import load_backbone
 from rayctsl.jobs.classify import Prediction, classify, find_images
 from rayctsl.jobs.saved_model import SavedModel, open_model
-from rayctsl.jobs.training import finetune_seeds, suggested_recipe
+from rayctsl.jobs.training import Asked, finetune_seeds, suggested_recipe
 from rayctsl.learning.finetune import CurvePoint, FinetuneResult
 from rayctsl.learning.problem import Problem
 from rayctsl.learning.run import run_local
@@ -161,10 +161,10 @@ def finetune(
     else:
         start = find_start(str(initialization), random_model, storage)
     place = None if save is None else str(save)
-    recipe = config or start.recipe or FinetuneConfig()
-    recipe = suggested_recipe(start, target, recipe, preset=preset, time_limit=time_limit, save=place)
+    asked = Asked(config or start.recipe or FinetuneConfig(), preset, time_limit)
+    recipe = suggested_recipe(start, target, asked, save=place)
     return finetune_seeds(
-        start, target, recipe, save=place, each=each, workers=workers, threads=threads, on_point=on_point
+        start, target, recipe, asked=asked, save=place, each=each, workers=workers, threads=threads, on_point=on_point
     )
 
 

@@ -97,27 +97,23 @@ def train(start: Start, dataset: Dataset, recipe: FinetuneConfig, arguments: arg
     import torch
 
     from rayctsl.device import choose_device, describe_device
-    from rayctsl.jobs.training import finetune_seeds, suggested_recipe
+    from rayctsl.jobs.training import Asked, finetune_seeds, suggested_recipe
     from rayctsl.progress import Progress
 
     torch.set_num_threads(arguments.threads or torch.get_num_threads())
     with Progress(None, f"finetune {dataset.name}") as progress:
         if (device := choose_device()) != "cpu":  # of processors it is said how many seeds share them
             progress.say(f"fine-tuning on {describe_device(device)}")
+        asked = Asked(recipe, arguments.preset, arguments.time_limit)
         recipe = suggested_recipe(
-            start,
-            dataset,
-            recipe,
-            preset=arguments.preset,
-            time_limit=arguments.time_limit,
-            save=arguments.save,
-            on_trial=lambda *trial: progress.say(trial_line(*trial)),
+            start, dataset, asked, save=arguments.save, on_trial=lambda *trial: progress.say(trial_line(*trial))
         )
         progress.jump(0, recipe.steps * recipe.seeds)
         return finetune_seeds(
             start,
             dataset,
             recipe,
+            asked=asked,
             save=arguments.save,
             each=arguments.each,
             workers=arguments.jobs,

@@ -9,10 +9,12 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 
 from safetensors.torch import load
 
 from rayctsl.config import FinetuneConfig
+from rayctsl.contract import JsonObject
 from rayctsl.data.library import Dataset
 from rayctsl.jobs.model_card import CARD, SeedSummary
 from rayctsl.jobs.saved_model import save_model
@@ -25,11 +27,24 @@ from rayctsl.storage import Storage, check_free
 UNFINISHED, RECIPE = "unfinished", "recipe.json"
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a call asks for: a recipe, and how to choose its rate and steps if they are to be chosen."""
+
+    config: FinetuneConfig
+    preset: str | None = None
+    time_limit: float | None = None
+
+    def to_json(self) -> JsonObject:
+        return {**asdict(self), "config": self.config.model_dump(mode="json")}
+
+
 def finetune_seeds(
     start: Start,
     dataset: Dataset,
     config: FinetuneConfig,
     *,
+    asked: Asked | None = None,
     save: str | None = None,
     each: bool = False,
     workers: int | None = 1,
@@ -39,11 +54,12 @@ def finetune_seeds(
     """Fine-tune `config.seeds` times, summarise, and save the best seed's model, or each one's.
 
     Args:
+        asked: what `config` was suggested for; without it, `config` is what was asked for.
         save: a new folder for the model; with `each` it holds one folder a seed.
         workers: processes, see `run_seeds`.
     """
     check_train_size(dataset, config)
-    with _working_folder(save, start, dataset, config) as folder:
+    with _working_folder(save, start, dataset, config, asked or Asked(config)) as folder:
         work = SeedWork(start, dataset, config, folder, threads)
         run_seeds(work, on_point, workers)
         runs = [_read_run(folder, seed) for seed in range(config.seeds)]
@@ -67,10 +83,8 @@ def check_train_size(dataset: Dataset, config: FinetuneConfig) -> None:
 def suggested_recipe(
     start: Start,
     dataset: Dataset,
-    config: FinetuneConfig,
+    asked: Asked,
     *,
-    preset: str | None = None,
-    time_limit: float | None = None,
     save: str | None = None,
     on_trial: OnTrial | None = None,
 ) -> FinetuneConfig:
@@ -79,11 +93,12 @@ def suggested_recipe(
     Args:
         save: an unfinished fine-tuning there keeps its recipe: measured again, it might be another.
     """
-    if preset is None and time_limit is None:
-        return config
+    if asked.preset is None and asked.time_limit is None:
+        return asked.config
     if save is not None and (begun := _begun(Storage(save))):
-        return FinetuneConfig.model_validate(json.loads(begun)["config"])
-    return choose_recipe(start, dataset, config, preset, time_limit, on_trial).config
+        _check_same(begun, {"asked": asked.to_json()}, save)
+        return FinetuneConfig.model_validate(begun["config"])
+    return choose_recipe(start, dataset, asked.config, asked.preset, asked.time_limit, on_trial).config
 
 
 def _summary(result: FinetuneResult) -> SeedSummary:
@@ -99,7 +114,9 @@ def _read_run(folder: str, seed: int) -> FinetuneRun:
 
 
 @contextmanager
-def _working_folder(save: str | None, start: Start, dataset: Dataset, config: FinetuneConfig) -> Iterator[str]:
+def _working_folder(
+    save: str | None, start: Start, dataset: Dataset, config: FinetuneConfig, asked: Asked
+) -> Iterator[str]:
     """Where the seeds' states are kept; taken away at a good end, left for the next call after any other."""
     if save is None:
         with tempfile.TemporaryDirectory(prefix="rayctsl-") as folder:
@@ -110,20 +127,27 @@ def _working_folder(save: str | None, start: Start, dataset: Dataset, config: Fi
         "start": [start.name, start.sha256, start.model.model_dump(mode="json")],
         "dataset": [dataset.name, dataset.train.info.checksum, dataset.test.info.checksum],
         "config": config.model_dump(mode="json"),
+        "asked": asked.to_json(),
     }
-    data, begun = json.dumps(recipe, indent=1).encode(), _begun(storage)
-    if begun is not None and begun != data:
-        raise ValueError(f"{save} holds an unfinished fine-tuning with other settings; choose another folder")
-    storage.write(f"{UNFINISHED}/{RECIPE}", data)
+    if begun := _begun(storage):
+        _check_same(begun, json.loads(json.dumps(recipe)), save)
+    else:
+        storage.write(f"{UNFINISHED}/{RECIPE}", json.dumps(recipe, indent=1).encode())
     yield str(storage.inside(UNFINISHED))
     storage.delete_folder(UNFINISHED)
 
 
-def _begun(storage: Storage) -> bytes | None:
+def _check_same(begun: JsonObject, wanted: JsonObject, save: str) -> None:
+    """Refuse to go on with other settings; an earlier version has not kept what was asked for."""
+    if any(begun[key] != value for key, value in wanted.items() if key in begun):
+        raise ValueError(f"{save} holds an unfinished fine-tuning with other settings; choose another folder")
+
+
+def _begun(storage: Storage) -> JsonObject | None:
     """What an unfinished fine-tuning in a folder was begun with; ValueError where other files would suffer."""
     name = f"{UNFINISHED}/{RECIPE}"
     if storage.exists(name):
-        return storage.read(name)
+        return dict(json.loads(storage.read(name)))
     if any(storage.exists(card) for card in (CARD, f"seed-0/{CARD}")):
         raise ValueError(f"{storage} holds a model already; choose another folder")
     check_free(storage, UNFINISHED)

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +20,7 @@ from rayctsl.data.store import SplitInfo, open_split, write_split
 from rayctsl.jobs import training
 from rayctsl.jobs.model_card import SeedSummary, readme
 from rayctsl.jobs.saved_model import open_model, save_model
-from rayctsl.jobs.training import finetune_seeds
+from rayctsl.jobs.training import Asked, finetune_seeds
 from rayctsl.learning.evaluation import accuracy_interval
 from rayctsl.learning.finetune import Diverged, Finetuner
 from rayctsl.learning.seeds import SeedWork, run_seeds
@@ -141,15 +142,58 @@ def test_a_folder_whose_recipe_was_never_written_whole_is_begun_again(stripes, t
 
 def test_a_preset_does_not_search_for_a_folder_that_is_taken(stripes, saved):
     with pytest.raises(ValueError, match="holds a model already"):
-        training.suggested_recipe(RANDOM, stripes, RECIPE, preset="best", save=str(saved), on_trial=pytest.fail)
+        training.suggested_recipe(RANDOM, stripes, Asked(RECIPE, "best"), save=str(saved), on_trial=pytest.fail)
+
+
+ASKED = Asked(RECIPE.model_copy(update={"alpha": 0.5, "steps": 100}), "best", 60)
+
+
+def begin_suggested(stripes: Dataset, folder: Path, asked: Asked | None = ASKED) -> None:
+    """A fine-tuning whose recipe was suggested for what was asked, stopped at its first point."""
+    with pytest.raises(KeyboardInterrupt):
+        finetune_seeds(RANDOM, stripes, RECIPE, asked=asked, save=str(folder), on_point=stop)
 
 
 def test_what_was_begun_with_a_suggested_recipe_goes_on_with_it(stripes, tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        finetune_seeds(RANDOM, stripes, RECIPE, save=str(tmp_path), on_point=stop)
-    asked = RECIPE.model_copy(update={"alpha": 0.5, "steps": 100})
-    again = training.suggested_recipe(RANDOM, stripes, asked, preset="best", save=str(tmp_path), on_trial=pytest.fail)
+    begin_suggested(stripes, tmp_path)
+    again = training.suggested_recipe(RANDOM, stripes, ASKED, save=str(tmp_path), on_trial=pytest.fail)
     assert again == RECIPE
+    finetune_seeds(RANDOM, stripes, again, asked=ASKED, save=str(tmp_path))
+    assert open_model(tmp_path).card is not None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(ASKED, preset="quick"),
+        replace(ASKED, time_limit=61),
+        replace(ASKED, config=ASKED.config.model_copy(update={"seeds": 5, "freeze_backbone": True})),
+    ],
+    ids=["preset", "time limit", "recipe"],
+)
+def test_what_was_begun_with_a_suggested_recipe_is_not_gone_on_with_for_another_wish(stripes, tmp_path, other):
+    begin_suggested(stripes, tmp_path)
+    with pytest.raises(ValueError, match="unfinished fine-tuning with other settings"):
+        training.suggested_recipe(RANDOM, stripes, other, save=str(tmp_path), on_trial=pytest.fail)
+    with pytest.raises(ValueError, match="unfinished fine-tuning with other settings"):
+        finetune_seeds(RANDOM, stripes, RECIPE, asked=other, save=str(tmp_path))
+
+
+def test_what_was_begun_with_a_recipe_of_ones_own_is_not_gone_on_with_by_a_preset(stripes, tmp_path):
+    begin_suggested(stripes, tmp_path, asked=None)
+    with pytest.raises(ValueError, match="unfinished fine-tuning with other settings"):
+        training.suggested_recipe(RANDOM, stripes, Asked(RECIPE, "best"), save=str(tmp_path), on_trial=pytest.fail)
+    finetune_seeds(RANDOM, stripes, RECIPE, save=str(tmp_path))
+
+
+def test_an_unfinished_folder_that_does_not_say_what_was_asked_for_goes_on(stripes, tmp_path):
+    """An earlier version has begun it."""
+    begin_suggested(stripes, tmp_path)
+    file = tmp_path / "unfinished/recipe.json"
+    file.write_text(json.dumps({key: value for key, value in json.loads(file.read_text()).items() if key != "asked"}))
+    again = training.suggested_recipe(RANDOM, stripes, ASKED, save=str(tmp_path), on_trial=pytest.fail)
+    assert again == RECIPE
+    finetune_seeds(RANDOM, stripes, again, asked=ASKED, save=str(tmp_path))
 
 
 def test_as_many_images_are_drawn_as_there_are_and_no_more(stripes):
