@@ -28,7 +28,11 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--resume-if-exists", action="store_true", help="continue the run in --run-dir if it was begun, else begin it"
     )
-    parser.add_argument("--print-config", action="store_true", help="print the resolved config and do nothing")
+    parser.add_argument(
+        "--print-config",
+        action="store_true",
+        help="print the resolved config (with --resume: the run's) and do nothing",
+    )
     parser.add_argument("--dry-run", action="store_true", help="check everything, estimate time and memory, do nothing")
     parser.add_argument("--restart", action="store_true", help="with --resume: begin the run in DIR anew")
     return parser
@@ -41,26 +45,21 @@ def main(argv: list[str] | None = None) -> int:
 def train(arguments: argparse.Namespace) -> None:
     from rayctsl.config import dump_config, load_config
 
-    overrides = overrides_of(arguments)
-    if arguments.resume and (arguments.config or arguments.run_dir):
-        raise ValueError("--resume continues a run with its own config and folder: leave out --config and --run-dir")
-    if arguments.resume_if_exists and not arguments.run_dir:
-        raise ValueError("--resume-if-exists needs --run-dir")
-    if arguments.restart and not arguments.resume:
-        raise ValueError("--restart needs --resume DIR")
-    config = None
-    if not arguments.resume:
-        config = load_config(arguments.config, overrides)
-        if arguments.print_config:
-            print(dump_config(config), end="")
-            return
-        if arguments.dry_run:
-            from rayctsl.commands.dry_run import describe
+    check_flags(arguments)
+    begun = open_begun(arguments) if arguments.resume else None
+    config = begun.config if begun else load_config(arguments.config, overrides_of(arguments))
+    if arguments.print_config:
+        print(dump_config(config), end="")
+        return
+    if arguments.dry_run:
+        from rayctsl.commands.dry_run import describe
 
-            print(describe(config))
-            return
-        check_tasks(config)
-    folder = open_folder(arguments, config)
+        print(describe(config))
+        return
+    check_tasks(config)
+    folder = begun or open_folder(arguments, config)
+    if arguments.restart:
+        folder.restart()
     with folder.deleted_unless_begun():
         from rayctsl.cluster.engine import run_on_ray
 
@@ -68,15 +67,25 @@ def train(arguments: argparse.Namespace) -> None:
     print(f"initialization: {initialization.storage}")
 
 
-def open_folder(arguments: argparse.Namespace, config: Config | None) -> RunFolder:
+def check_flags(arguments: argparse.Namespace) -> None:
+    """Refuse flags that contradict each other."""
+    if arguments.resume and (arguments.config or arguments.run_dir):
+        raise ValueError("--resume continues a run with its own config and folder: leave out --config and --run-dir")
+    if arguments.resume_if_exists and not arguments.run_dir:
+        raise ValueError("--resume-if-exists needs --run-dir")
+    if arguments.restart and not arguments.resume:
+        raise ValueError("--restart needs --resume DIR")
+
+
+def open_begun(arguments: argparse.Namespace) -> RunFolder:
+    """The folder of a run to be continued, with what a resume may change; nothing is written to it."""
     from rayctsl.learning.run_folder import RunFolder
 
-    if config is None:
-        folder = RunFolder.open(arguments.resume, resume="must", changes=overrides_of(arguments))
-        check_tasks(folder.config)
-        if arguments.restart:
-            folder.restart()
-        return folder
+    return RunFolder.open(arguments.resume, resume="must", changes=overrides_of(arguments))
+
+
+def open_folder(arguments: argparse.Namespace, config: Config) -> RunFolder:
+    from rayctsl.learning.run_folder import RunFolder
     from rayctsl.learning.surroundings import settled
 
     base = arguments.run_dir or f"runs/{config.method.name}-{datetime.now():%Y%m%d-%H%M%S}"

@@ -117,6 +117,32 @@ def test_a_dry_runs_step_takes_as_long_as_the_slowest_learner(capsys, monkeypatc
     assert said in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("restart", [[], ["--restart"]], ids=["resume", "restart"])
+def test_a_begun_run_is_shown_and_neither_started_nor_deleted(small_tasks, tmp_path, capsys, monkeypatch, restart):
+    def started(*words: object, **more: object) -> None:
+        raise AssertionError("the run has started")
+
+    monkeypatch.setattr("rayctsl.cluster.engine.run_on_ray", started)
+    keys = {"model.name": "resnet8", "model.width": 4, "batch_size": 8, "inner_steps": 2, "trajectories": 3}
+    config = load_config(None, {**keys, "data.tasks": small_tasks.split(",")})
+    run_local(config, RunFolder.open(str(tmp_path / "run"), config))
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
+    begun = ["--resume", str(tmp_path / "run"), *restart, "--workers", "1"]
+    capsys.readouterr()
+    assert main([*begun, "--print-config"]) == 0
+    (tmp_path / "shown.yaml").write_text(capsys.readouterr().out)
+    topology = config.topology.model_copy(update={"workers": 1})
+    assert load_config(tmp_path / "shown.yaml") == config.model_copy(update={"topology": topology})
+    (tmp_path / "shown.yaml").unlink()
+    assert main([*begun, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "3 trajectories of 2 inner steps" in said
+    assert "on 1 CPU learners here" in said
+    assert main([*begun, "--beta", "7", "--print-config"]) == 2
+    assert "only its topology and its data root may change" in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
+
+
 def test_print_config_prints_what_another_run_can_start_from(tmp_path, capsys):
     assert main(["--config", "configs/demo.yaml", "--method", "reptile", "--seed", "7", "--print-config"]) == 0
     (tmp_path / "again.yaml").write_text(capsys.readouterr().out)
