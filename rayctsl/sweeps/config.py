@@ -89,7 +89,8 @@ class Sweep(Section):
     budget: Count | None = None
     """Inner steps of every task in each trial; the base's K times M when absent."""
     report_every: Count | None = None
-    """Inner steps between two validations, rounded up to whole trajectories; a fifth of the budget when absent."""
+    """Inner steps between two validations, rounded up to whole trajectories of every K that is searched; a fifth of the
+    budget when absent."""
     validation: ValidationConfig = ValidationConfig()
     seed: Annotated[int, Field(ge=0)] = 0
     """Of the draws and of the held-out images."""
@@ -116,8 +117,20 @@ class Sweep(Section):
         return self.budget or base.inner_steps * base.trajectories
 
     @property
+    def inner_steps_tried(self) -> list[int]:
+        """Every K that a trial may have."""
+        searched = self.search.get("inner_steps")
+        each: list[Overrides] = [{"inner_steps": value} for value in searched.values] if searched else [{}]
+        return sorted({build_config(apply_overrides(self.base, overrides)).inner_steps for overrides in each})
+
+    @property
     def steps_per_report(self) -> int:
-        return self.report_every or max(1, self.steps_per_trial // 5)
+        """The same for all trials, so that they are compared at equal steps: whole trajectories of every K.
+
+        Where trials are too short for that it is what was asked for, and each rounds it up to its own K.
+        """
+        asked, common = self.report_every or max(1, self.steps_per_trial // 5), math.lcm(*self.inner_steps_tried)
+        return common * -(-asked // common) if common <= self.steps_per_trial else asked
 
 
 def load_sweep(path: str | Path) -> Sweep:
@@ -136,7 +149,20 @@ def build_sweep(raw: Mapping[str, object]) -> Sweep:
         raise ValueError(explain(error, Sweep, "sweep")) from None
     for overrides in draw_trials(sweep):
         trial_config(sweep, overrides)
+    _check_marks(sweep)
     return sweep
+
+
+def _check_marks(sweep: Sweep) -> None:
+    """Refuse a scheduler that would compare trials at unequal inner steps."""
+    tried = sweep.inner_steps_tried
+    common, longest = math.lcm(*tried), sweep.steps_per_trial
+    if sweep.scheduler == "asha" and common > longest:
+        raise ValueError(
+            f"asha compares trials at equal inner steps, but trajectories of inner_steps {', '.join(map(str, tried))} "
+            f"end together after {common} at the earliest, beyond the {longest} of a trial: search other inner_steps, "
+            "or take scheduler: none"
+        )
 
 
 def dump_sweep(sweep: Sweep) -> str:

@@ -61,6 +61,7 @@ class Trial:
     def __init__(self, sweep: Sweep, config: Config, run: Storage, record: TrialRecord):
         self.sweep, self.run_storage, self.record = sweep, run, record
         # phi of most methods moves at the ends of trajectories only: to validate elsewhere would be unfair to them.
+        # The sweep's period ends there already, unless its trials are too short to have one in common.
         self.every = config.inner_steps * -(-sweep.steps_per_report // config.inner_steps)
         self.config = config.model_copy(
             update={

@@ -20,6 +20,7 @@ def test_the_sweeps_that_come_with_the_program_are_valid(path):
     configs = [trial_config(sweep, overrides) for overrides in draw_trials(sweep)]
     assert len({trial_id(c, o) for c, o in zip(configs, draw_trials(sweep), strict=True)}) == len(configs)
     assert {config.inner_steps * config.trajectories for config in configs} == {sweep.budget}
+    assert sweep.steps_per_report == sweep.report_every, "whole trajectories of every K"
 
 
 @pytest.mark.parametrize(
@@ -85,6 +86,28 @@ def test_without_a_budget_a_trial_is_as_long_as_the_base_and_is_validated_five_t
     )
     assert (sweep.steps_per_trial, sweep.steps_per_report) == (300, 60)
     assert [trial_config(sweep, trial).trajectories for trial in draw_trials(sweep)] == [30, 15]
+
+
+@pytest.mark.parametrize(("report_every", "every"), [(None, 200), (100, 100), (101, 200), (550, 600)])
+def test_trials_are_validated_at_equal_steps_whatever_their_inner_steps(report_every, every):
+    search = {"inner_steps": {"grid": [10, 100]}}
+    assert build_sweep({"search": search, "budget": 600, "report_every": report_every}).steps_per_report == every
+    alone = {"base": {"inner_steps": 20}, "search": {"beta": {"grid": [1]}}, "budget": 600}
+    assert build_sweep({**alone, "report_every": 90}).steps_per_report == 100
+
+
+def test_optuna_trials_are_validated_where_trajectories_of_all_that_it_may_suggest_end():
+    search = {"beta": {"loguniform": [0.1, 1]}, "inner_steps": {"choice": [4, 6]}}
+    sweep = build_sweep({"search": search, "search_algorithm": "optuna", "budget": 60, "report_every": 8})
+    assert sweep.steps_per_report == 12
+
+
+def test_asha_is_refused_where_trajectories_of_all_k_end_together_too_late():
+    search = {"inner_steps": {"grid": [7, 10]}, "trajectories": {"grid": [4, 5]}}
+    keys = {"base": {"inner_steps": 10, "trajectories": 5}, "search": search}
+    with pytest.raises(ValueError, match="inner_steps 7, 10 end together after 70 at the earliest, beyond the 50"):
+        build_sweep({**keys, "scheduler": "asha"})
+    assert build_sweep(keys).steps_per_report == 10
 
 
 def test_what_is_drawn_twice_is_one_trial():

@@ -9,7 +9,7 @@ import pytest
 
 from rayctsl.storage import Storage
 from rayctsl.sweeps import sweep as sweep_module
-from rayctsl.sweeps.config import Sweep, build_sweep, draw_trials
+from rayctsl.sweeps.config import Sweep, build_sweep, draw_trials, trial_config
 from rayctsl.sweeps.records import METRIC, TIME, Status, TrialRecord, read_records
 from rayctsl.sweeps.sweep import (
     Bookkeeper,
@@ -21,6 +21,7 @@ from rayctsl.sweeps.sweep import (
     start,
     what_is_left,
 )
+from rayctsl.sweeps.trial import Trial
 from tests.sweeps.conftest import sweep_keys
 
 
@@ -48,6 +49,17 @@ def test_asha_knows_what_was_done_before_a_resume():
 
 def test_asha_stops_nobody_before_the_first_validation():
     assert decision(sweep_of(scheduler="asha"), [record("good", 90.0, at=3)], at=3) == "CONTINUE"
+
+
+def test_asha_and_the_trials_of_every_k_go_by_the_same_steps(tmp_path):
+    search = {"inner_steps": {"grid": [10, 100]}}
+    sweep = build_sweep({"search": search, "budget": 600, "scheduler": "asha"})
+    parts = [(overrides, trial_config(sweep, overrides)) for overrides in draw_trials(sweep)]
+    run = Storage(tmp_path)
+    trials = [Trial(sweep, config, run, TrialRecord(id="a", overrides=overrides)) for overrides, config in parts]
+    assert {trial.every for trial in trials} == {200}
+    first = [decision(sweep, [record("good", 90.0, at=at)], at=at) for at in (199, 200)]
+    assert first == ["CONTINUE", "STOP"]
 
 
 def test_asha_lets_as_many_pass_as_the_sweep_says():

@@ -39,6 +39,15 @@ def test_it_is_validated_at_the_ends_of_trajectories(tmp_path, report_every, eve
     assert (trial.every, trial.config.snapshot_every) == (every, every)
 
 
+@pytest.mark.parametrize(("steps", "every"), [(7, 14), (10, 10)])
+def test_where_no_step_suits_all_it_is_validated_at_the_ends_of_its_own_trajectories(tmp_path, steps, every):
+    search = {"inner_steps": {"grid": [7, 10]}, "trajectories": {"grid": [4, 5]}}
+    sweep = build_sweep({"base": {"inner_steps": 10, "trajectories": 5}, "search": search})
+    overrides = {"inner_steps": steps, "trajectories": 5}
+    record = TrialRecord(id="a", overrides=overrides)
+    assert Trial(sweep, trial_config(sweep, overrides), Storage(tmp_path), record).every == every
+
+
 @pytest.mark.parametrize(("log_every", "every"), [(3, 3), (100, 4)])
 def test_its_losses_are_logged_at_least_as_often_as_it_is_validated(tmp_path, log_every, every):
     trial = begun(sweep_of(base_more={"log_every": log_every}), Storage(tmp_path))
