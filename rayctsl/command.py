@@ -83,6 +83,13 @@ def set_overrides(items: Sequence[str]) -> JsonObject:
     return overrides
 
 
+def positive(text: str) -> int:
+    """The type of flags that count something; the parser says what it refuses."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return int(text)
+
+
 def check_files(*paths: str | None) -> None:
     """Find out before the work where its result cannot go."""
     for path in filter(None, paths):

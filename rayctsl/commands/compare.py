@@ -7,7 +7,7 @@ import json
 from functools import partial
 from pathlib import Path
 
-from rayctsl.command import OneLineParser, check_files, program, run_command
+from rayctsl.command import OneLineParser, check_files, positive, program, run_command
 from rayctsl.config import FinetuneConfig, load_config
 from rayctsl.jobs.flags import add_recipe_flags, given_recipe
 
@@ -25,8 +25,12 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--init", required=True, metavar="a,b,none", help="folders, ids, zoo/…, hf-hub:…, timm/…, imagenet, none"
     )
-    parser.add_argument("--jobs", type=int, metavar="N", help="seeds trained side by side (as GPUs or cores allow)")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of each; equal numbers give equal results")
+    parser.add_argument(
+        "--jobs", type=positive, metavar="N", help="seeds trained side by side (as GPUs or cores allow)"
+    )
+    parser.add_argument(
+        "--threads", type=positive, metavar="N", help="threads of each; equal numbers give equal results"
+    )
     parser.add_argument("--config", metavar="F.yaml", help="take the model of none and the recipe of this config")
     parser.add_argument("--data-root", metavar="DIR", help="where prepared datasets are, a path or URI")
     parser.add_argument("--storage", metavar="DIR", help="where initializations are found by id")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rayctsl.command import OneLineParser, program, run_command
+from rayctsl.command import OneLineParser, positive, program, run_command
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -14,7 +14,7 @@ def build_parser() -> argparse.ArgumentParser:
     shared = OneLineParser(add_help=False)
     shared.add_argument("--data-root", help="folder or pyarrow URI such as s3://bucket/data (default: RAYCTSL_DATA)")
     work = OneLineParser(add_help=False)
-    work.add_argument("--workers", type=_positive, help="processes that decode images (default: one per core)")
+    work.add_argument("--workers", type=positive, help="processes that decode images (default: one per core)")
     work.add_argument("--replace", action="store_true", help="put the new data in the place of the old")
 
     commands.add_parser("list", parents=[shared], help="what is known and what is prepared")
@@ -24,7 +24,7 @@ def build_parser() -> argparse.ArgumentParser:
     importing = commands.add_parser("import", parents=[shared, work], help="take in your own images")
     importing.add_argument("name", metavar="NAME")
     importing.add_argument("--from", dest="path", type=Path, required=True, metavar="PATH", help="folder or .npz file")
-    importing.add_argument("--size", type=_positive, help="pixels a side (default: the pictures' own, at most 128)")
+    importing.add_argument("--size", type=positive, help="pixels a side (default: the pictures' own, at most 128)")
     importing.add_argument("--seed", type=int, default=0, help="of the split of a folder without train/ and test/")
     importing.add_argument(
         "--no-flip", dest="flip", action="store_false", help="mirror images are of another class: letters, digits, maps"
@@ -47,12 +47,6 @@ def main(argv: list[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     command = {"list": _list, "prepare": _prepare, "import": _import, "check": _check, "show": _show}[options.command]
     return command(options)
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number")
-    return int(text)
 
 
 def _list(options: argparse.Namespace) -> int:

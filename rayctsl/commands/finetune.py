@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rayctsl.command import OneLineParser, check_files, program, run_command
+from rayctsl.command import OneLineParser, check_files, positive, program, run_command
 from rayctsl.config import FinetuneConfig, load_config
 from rayctsl.jobs.flags import add_recipe_flags, given_recipe
 
@@ -42,8 +42,12 @@ def parser() -> argparse.ArgumentParser:
         "--preset", choices=("quick", "good", "best"), help="choose learning rate and steps on held-out training images"
     )
     parser.add_argument("--time-limit", type=float, metavar="S", help="seconds for all of it, about")
-    parser.add_argument("--jobs", type=int, metavar="N", help="seeds trained side by side (as GPUs or cores allow)")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of each; equal numbers give equal results")
+    parser.add_argument(
+        "--jobs", type=positive, metavar="N", help="seeds trained side by side (as GPUs or cores allow)"
+    )
+    parser.add_argument(
+        "--threads", type=positive, metavar="N", help="threads of each; equal numbers give equal results"
+    )
     parser.add_argument(
         "--config",
         metavar="F.yaml",

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from rayctsl.client import DEFAULT_URL, ENDED, Client
-from rayctsl.command import OneLineParser, program, run_command
+from rayctsl.command import OneLineParser, positive, program, run_command
 from rayctsl.commands.client import ending, reading, working
 from rayctsl.jobs.flags import add_recipe_flags
 
@@ -51,7 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
     predict = commands.add_parser("predict", help="classify images with a finished job's model")
     predict.add_argument("id", help="also latest, latest@DATASET, best@DATASET")
     predict.add_argument("images", nargs="+", metavar="IMAGE", help="files and folders")
-    predict.add_argument("--top", type=int, default=3, metavar="N", help="classes shown on a line (3)")
+    predict.add_argument("--top", type=positive, default=3, metavar="N", help="classes shown on a line (3)")
     _add_own_images(commands)
     _add_life_cycle(commands)
     return parser

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rayctsl.command import positive
 from rayctsl.commands.experiments import image
 
 HELP = "accuracy against K, searched at every K; accounts of cost; length of fine-tuning: Figure 6c"
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="a folder a suite, and the report")
     parser.add_argument("--suites", default=",".join(SUITES), metavar="A,B", help="default: %(default)s")
-    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="training seeds (default: 5)")
+    parser.add_argument("--seeds", type=positive, default=5, metavar="N", help="training seeds (default: 5)")
     parser.add_argument("--data-root", metavar="DIR", help="where datasets are (default: RAYCTSL_DATA)")
     parser.add_argument("--address", metavar="A", help="of Ray: auto, ray://…, local (default); none: without Ray")
     parser.add_argument("--cells", type=Path, metavar="F.tar.xz", help="take over what another machine has finished")
