@@ -126,6 +126,7 @@ def test_a_begun_run_is_shown_and_neither_started_nor_deleted(small_tasks, tmp_p
     keys = {"model.name": "resnet8", "model.width": 4, "batch_size": 8, "inner_steps": 2, "trajectories": 3}
     config = load_config(None, {**keys, "data.tasks": small_tasks.split(",")})
     run_local(config, RunFolder.open(str(tmp_path / "run"), config))
+    Storage(tmp_path / "run").write("checkpoints/kept", b"")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
     begun = ["--resume", str(tmp_path / "run"), *restart, "--workers", "1"]
     capsys.readouterr()
