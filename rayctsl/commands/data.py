@@ -72,7 +72,10 @@ def _prepare(options: argparse.Namespace) -> int:
 
 def _import(options: argparse.Namespace) -> int:
     from rayctsl.data.importing import import_dataset
+    from rayctsl.data.names import MARK
 
+    if MARK in options.name:  # what follows it in stored names is never shown
+        raise ValueError(f"'{options.name}' is not a usable name: it has {MARK}; write one -")
     folder = import_dataset(
         options.name,
         options.path,

@@ -103,6 +103,7 @@ WRONG = {
     "data show nothing --out {tmp}/sheet.png": "dataset 'nothing' is unknown",
     "data import mine --from {tmp}/nowhere": "does not exist",
     "data import Mine --from {tmp}/pictures": "'Mine' is not a usable name",
+    "data import mine--small --from {tmp}/pictures": "'mine--small' is not a usable name",
     "data import digits --from {tmp}/pictures": "'digits' is an embedded dataset; choose another name",
     "data import svhn --from {tmp}/pictures": "'svhn' is the catalog's name for",
     "data import small --from {tmp}/pictures": "'small' is already in",
