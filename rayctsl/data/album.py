@@ -19,7 +19,7 @@ def album_files(folder: Path) -> dict[str, list[Path]]:
     name_column, class_column = _columns(folder)
     images = folder / "images" if (folder / "images").is_dir() else folder
     classes: dict[str, list[Path]] = {}
-    with (folder / LABELS).open(newline="", encoding="utf-8") as file:
+    with (folder / LABELS).open(newline="", encoding="utf-8-sig") as file:
         rows = csv.DictReader(file, skipinitialspace=True)
         if lacking := [column for column in (name_column, class_column) if column not in (rows.fieldnames or ())]:
             raise ValueError(f"{folder / LABELS} has no column {lacking[0]!r}")
@@ -37,7 +37,7 @@ def _columns(folder: Path) -> tuple[str, str]:
     info = {}
     if (folder / INFO).is_file():
         try:
-            info = json.loads((folder / INFO).read_text(encoding="utf-8"))
+            info = json.loads((folder / INFO).read_text(encoding="utf-8-sig"))
         except ValueError as error:
             raise ValueError(f"{folder / INFO} is not JSON ({error})") from None
     first, second = (str(info.get(key, default)) for key, default in COLUMNS)

@@ -150,6 +150,16 @@ def test_a_meta_album(tmp_path, root, columns, images):
     assert (reds > 150).all()
 
 
+@pytest.mark.parametrize("name", ["labels.csv", "info.json"])
+def test_a_meta_album_that_a_spreadsheet_has_written(name, tmp_path, root):
+    """Excel and others begin UTF-8 with a mark of its own."""
+    save_album(tmp_path / "INS_Micro")
+    path = tmp_path / "INS_Micro" / name
+    path.write_text(path.read_text(), encoding="utf-8-sig")
+    import_dataset("ins_micro", tmp_path / "INS_Micro", root, size=16, workers=1)
+    assert open_dataset("ins_micro", root).train.info.class_names == ("bee", "wasp")
+
+
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
