@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -152,7 +153,7 @@ def read_npz(path: Path) -> tuple[RawDataset, tuple[int, int, int]]:
                 raise ValueError(f"{path.name} has no {' and no '.join(lacking)}")
             arrays = {key: archive[key] for key in ARRAYS}
             named = archive.get("class_names")
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError) as error:
         raise ValueError(f"{path.name} is not a readable .npz file ({error})") from error
     except ValueError as error:
         if "allow_pickle" in str(error) or "Object arrays" in str(error):

@@ -263,6 +263,15 @@ def test_files_that_are_no_npz(content, tmp_path, root):
         import_dataset("mine", tmp_path / "a.npz", root)
 
 
+def test_an_npz_with_a_damaged_array_is_refused(tmp_path, root):
+    np.savez_compressed(tmp_path / "a.npz", **arrays())
+    content = bytearray((tmp_path / "a.npz").read_bytes())
+    content[60:90] = b"\xff" * 30  # of the first array
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(ValueError, match=r"a\.npz is not a readable \.npz file"):
+        import_dataset("mine", tmp_path / "a.npz", root)
+
+
 def test_bad_folders(tmp_path, root):
     def refused(folder, reason):
         with pytest.raises(ValueError, match=reason):
