@@ -97,7 +97,7 @@ def test_processes_that_train_seeds_do_not_run_the_callers_script_again(
     script = tmp_path / "script.py"
     script.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script))
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script), raising=False)
     work = SeedWork(RANDOM, shifted, RECIPE.model_copy(update={"seeds": 2}), str(tmp_path), threads=1)
     run_seeds(work, workers=2)
     assert sorted(os.listdir(tmp_path)) == ["script.py", "seed-0.safetensors", "seed-1.safetensors"]
